@@ -1,0 +1,320 @@
+//! The engine: settings, and the one call that hashes a batch.
+
+use std::fmt;
+use std::ops::BitOr;
+use std::sync::{Arc, OnceLock};
+
+use bytemuck::Zeroable;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::error::EngineError;
+use crate::kernel::Backend;
+use crate::lineages::Lineages;
+use crate::plan::Plan;
+use crate::run::{Batch, Output, Scratch};
+use crate::scheme::sealed::Layout;
+use crate::scheme::{DynamoPlh, Scheme};
+
+/// Bytes of tokens below which a batch stays on the calling thread, and the least that a task
+/// is made of: at some 10 GB/s a thread takes 25 µs for it, several times what it costs to
+/// wake another.
+const TASK_BYTES: usize = 256 << 10;
+
+/// Tasks a thread that a large batch is cut into, so that one that is held up is not waited
+/// for.
+const TASKS_PER_THREAD: usize = 4;
+
+/// How many tokens make a block; at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockSize(u32);
+
+impl BlockSize {
+    /// 16 tokens, as in vLLM.
+    pub const DEFAULT: Self = Self(16);
+
+    /// A block of `tokens` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::ZeroBlockSize`] for 0.
+    pub fn new(tokens: u32) -> Result<Self, EngineError> {
+        match tokens {
+            0 => Err(EngineError::ZeroBlockSize),
+            _ => Ok(Self(tokens)),
+        }
+    }
+
+    /// The number of tokens.
+    pub fn tokens(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for BlockSize {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Which hashes are kept beside the lineage hashes. Combined with `|`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns(u8);
+
+impl Columns {
+    /// The lineage hashes alone.
+    pub const NONE: Self = Self(0);
+    /// The block hashes too.
+    pub const BLOCK_HASHES: Self = Self(1);
+    /// The sequence hashes too, where the scheme's rows do not hold them.
+    pub const SEQUENCE_HASHES: Self = Self(2);
+
+    /// Whether all of `other` are kept.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Columns {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Hashes batches of requests under one scheme.
+///
+/// An engine is settings and, where it was asked for, a thread pool. It can be shared between
+/// threads; every thread brings its own [`Lineages`].
+///
+/// ```
+/// use kvhash::{BlockSize, Engine, Lineages, Request};
+///
+/// let engine = Engine::builder().block_size(BlockSize::new(4)?).build()?;
+/// let prompts = [vec![1, 2, 3, 4, 5, 6, 7, 8, 9], vec![1, 2, 3]];
+/// let requests: Vec<Request<'_>> = prompts.iter().map(|tokens| Request::new(tokens)).collect();
+///
+/// let mut lineages = Lineages::new();
+/// engine.hash(&requests, &mut lineages);
+///
+/// let lineage = lineages.get(0)?;
+/// assert_eq!(lineage.plhs().len(), 2);
+/// assert_eq!(lineage.plhs()[1].current_sequence_hash().0, 0x44a2_b237_9d6d_3c3d);
+/// assert_eq!(lineage.tail(), 1);
+/// assert!(lineages.get(1)?.plhs().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine<S: Scheme = DynamoPlh> {
+    scheme: S,
+    block_size: BlockSize,
+    backend: Backend,
+    columns: Columns,
+    threads: usize,
+    task_bytes: Option<usize>,
+    pool: OnceLock<Option<Arc<ThreadPool>>>,
+}
+
+impl Engine {
+    /// The settings of an engine, at their defaults.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+}
+
+impl<S: Scheme> Engine<S> {
+    /// Hashes a batch. The results are in `lineages`, in place of what was there.
+    ///
+    /// A batch does not fail: a request that cannot be hashed has its error in
+    /// [`Lineages::get`], and the others are as if it were not there. The hashes depend on the
+    /// requests, the scheme and the block size alone.
+    ///
+    /// Called on a thread of a rayon pool, the batch stays on that thread: its caller is
+    /// already parallel.
+    pub fn hash(&self, requests: &[S::Request<'_>], lineages: &mut Lineages<S::Row>) {
+        let Lineages { plans, rows, block_hashes, sequence_hashes, columns, scratches } = lineages;
+        *columns = self.columns;
+        let blocks = plans.make(&self.scheme, self.block_size.0, requests);
+        let output = Output {
+            rows: room(rows, blocks),
+            block_hashes: self
+                .columns
+                .contains(Columns::BLOCK_HASHES)
+                .then(|| room(block_hashes, blocks)),
+            sequence_hashes: (S::Row::LOSES_SEQUENCE_HASHES
+                && self.columns.contains(Columns::SEQUENCE_HASHES))
+            .then(|| room(sequence_hashes, blocks)),
+        };
+        let bytes = plans.plans.iter().flatten().map(Plan::bytes).sum();
+        let batch: Batch<'_, '_, S> = Batch { backend: self.backend, requests, plans };
+        match self.pool_for(bytes) {
+            Some((pool, task_bytes)) => batch.run_on(pool, task_bytes, output, scratches),
+            None => {
+                if scratches.is_empty() {
+                    scratches.push(Scratch::default());
+                }
+                batch.run_here(output, &mut scratches[0]);
+            }
+        }
+    }
+
+    /// The backend that hashes.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// How many threads a large batch is hashed on.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The pool for a batch of so many bytes, and how many make a task; `None` where the batch
+    /// stays on the calling thread.
+    fn pool_for(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
+        if self.threads == 1 || rayon::current_thread_index().is_some() {
+            return None;
+        }
+        let task_bytes = match self.task_bytes {
+            Some(forced) => forced,
+            None if bytes < 2 * TASK_BYTES => return None,
+            None => (bytes / (self.threads * TASKS_PER_THREAD)).max(TASK_BYTES),
+        };
+        let pool = self.pool.get_or_init(|| {
+            // Where no thread is to be had, the calling one does all the work: the results are
+            // the same.
+            ThreadPoolBuilder::new()
+                .num_threads(self.threads)
+                .thread_name(|i| format!("kvhash-{i}"))
+                .build()
+                .ok()
+                .map(Arc::new)
+        });
+        Some((pool.as_deref()?, task_bytes))
+    }
+}
+
+impl<S: Scheme> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("scheme", &self.scheme)
+            .field("block_size", &self.block_size)
+            .field("backend", &self.backend)
+            .field("columns", &self.columns)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first `count` elements of a vector that grows where needed and is never cleared: no
+/// batch pays for writing zeros that its results overwrite.
+fn room<T: Zeroable + Copy>(vec: &mut Vec<T>, count: usize) -> &mut [T] {
+    if vec.len() < count {
+        vec.resize(count, T::zeroed());
+    }
+    &mut vec[..count]
+}
+
+/// The settings of an [`Engine`].
+#[derive(Debug, Clone, Default)]
+pub struct EngineBuilder<S: Scheme = DynamoPlh> {
+    scheme: S,
+    block_size: BlockSize,
+    backend: Option<Backend>,
+    columns: Columns,
+    threads: Threads,
+    task_bytes: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+enum Threads {
+    Own(usize),
+    Pool(Arc<ThreadPool>),
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self::Own(1)
+    }
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl<S: Scheme> EngineBuilder<S> {
+    /// Tokens a block, for requests that do not say so themselves. Default:
+    /// [`BlockSize::DEFAULT`].
+    pub fn block_size(self, block_size: BlockSize) -> Self {
+        Self { block_size, ..self }
+    }
+
+    /// The rule to hash by. Default: [`DynamoPlh::PUBLISHED`].
+    pub fn scheme<T: Scheme>(self, scheme: T) -> EngineBuilder<T> {
+        EngineBuilder {
+            scheme,
+            block_size: self.block_size,
+            backend: self.backend,
+            columns: self.columns,
+            threads: self.threads,
+            task_bytes: self.task_bytes,
+        }
+    }
+
+    /// Which hashes to keep beside the lineage hashes. Default: none.
+    pub fn columns(self, columns: Columns) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The implementation of the kernels. Default: [`Backend::detect`].
+    pub fn backend(self, backend: Backend) -> Self {
+        Self { backend: Some(backend), ..self }
+    }
+
+    /// How many threads a large batch is hashed on. 1, the default, is the calling thread and
+    /// no other; 0 is as many as the process may use. Small batches stay on the calling thread
+    /// in any case. Threads are started by the first batch that needs them and belong to the
+    /// engine.
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads: Threads::Own(threads), ..self }
+    }
+
+    /// Hashes large batches on the threads of `pool`, in place of threads of the engine's own.
+    pub fn pool(self, pool: Arc<ThreadPool>) -> Self {
+        Self { threads: Threads::Pool(pool), ..self }
+    }
+
+    /// Cuts every batch into tasks of about this many bytes, however small it is, so that
+    /// tests see what otherwise only large batches do.
+    #[doc(hidden)]
+    pub fn task_bytes(self, bytes: usize) -> Self {
+        Self { task_bytes: Some(bytes), ..self }
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    ///
+    /// None with the settings of today; those that can contradict each other will have theirs.
+    pub fn build(self) -> Result<Engine<S>, EngineError> {
+        let (threads, pool) = match self.threads {
+            Threads::Own(0) => (available_threads(), OnceLock::new()),
+            Threads::Own(threads) => (threads, OnceLock::new()),
+            Threads::Pool(pool) => (pool.current_num_threads(), OnceLock::from(Some(pool))),
+        };
+        Ok(Engine {
+            scheme: self.scheme,
+            block_size: self.block_size,
+            backend: self.backend.unwrap_or_else(Backend::detect),
+            columns: self.columns,
+            threads,
+            task_bytes: self.task_bytes,
+            pool,
+        })
+    }
+}
+
+/// What affinity mask and cgroup quota leave to the process.
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,195 @@
+//! Plain Rust, for every CPU.
+//!
+//! A chain is a line of dependent multiplications, so a request by itself leaves the CPU
+//! waiting. Several chains are therefore run side by side, over hashes that were worked out
+//! before, and a lone request hashes its next block while the chain step of the last one is
+//! under way.
+
+use super::{Lane, MAX_LANES, TILE, Tiles};
+use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
+use crate::xxh3::scalar::{chain_step, hash_9_to_16, hash_folds, hash_stripes, hash_up_to_8};
+
+/// Calls `$run(block length, hash of one block, …)` with the hash function of a schedule.
+///
+/// The lengths of whole blocks of tokens (multiples of 4) and of frames (of 13) that take the
+/// folds are spelled out: with the length known at compile time the folds become a straight
+/// line at constant offsets, which is a third faster than a loop over them.
+macro_rules! with_hash_of {
+    ($keys:expr, $run:ident($($argument:expr),*)) => {
+        with_hash_of!(@lengths $keys, $run($($argument),*),
+            20 24 26 28 32 36 39 40 44 48 52 56 60 64 65 68 72 76 78 80 84 88 91 92 96 100 104
+            108 112 116 117 120 124 128 130 132 136 140 143 144 148 152 156 160 164 168 169 172
+            176 180 182 184 188 192 195 196 200 204 208 212 216 220 221 224 228 232 234 236 240)
+    };
+    (@lengths $keys:expr, $run:ident $arguments:tt, $($length:literal)*) => {
+        match $keys.words() {
+            Words::Folds(folds) => match $keys.len() {
+                $($length => with_hash_of!(@call $run, $length, |block: &[u8]| {
+                    let block: &[u8; $length] = block.first_chunk().expect("a whole block");
+                    hash_folds(block, folds)
+                }, $arguments),)*
+                length => with_hash_of!(@call $run, length, |block: &[u8]| {
+                    hash_folds(block, folds)
+                }, $arguments),
+            },
+            Words::Stripes(keys) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
+                hash_stripes(block, keys)
+            }, $arguments),
+            Words::Two(words) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
+                hash_9_to_16(block, words)
+            }, $arguments),
+            Words::One(word) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
+                hash_up_to_8(block, *word)
+            }, $arguments),
+        }
+    };
+    (@call $run:ident, $length:expr, $hash:expr, ($($argument:expr),*)) => {
+        $run($length, $hash, $($argument),*)
+    };
+}
+
+/// Hashes the blocks of one schedule, back to back in `blocks`.
+pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &mut [u64]) {
+    with_hash_of!(keys, hash_each(blocks, hashes))
+}
+
+fn hash_each(length: usize, hash: impl Fn(&[u8]) -> u64, blocks: &[u8], hashes: &mut [u64]) {
+    for (block, out) in blocks.chunks_exact(length).zip(hashes) {
+        *out = hash(block);
+    }
+}
+
+/// Chains the first `count` hashes of every lane's tile and packs the rows. Advances the lanes'
+/// chains and rows.
+pub(super) fn chain(count: usize, fragment_bits: u32, lanes: &mut [Lane<'_>], tiles: &Tiles) {
+    match lanes {
+        [] => {}
+        [a] => chain_side_by_side(count, fragment_bits, [a], tiles),
+        [a, b] => chain_side_by_side(count, fragment_bits, [a, b], tiles),
+        [a, b, c] => chain_side_by_side(count, fragment_bits, [a, b, c], tiles),
+        [a, b, c, d] => chain_side_by_side(count, fragment_bits, [a, b, c, d], tiles),
+        _ => unreachable!("a call has at most {MAX_LANES} lanes"),
+    }
+}
+
+fn chain_side_by_side<const N: usize>(
+    count: usize,
+    fragment_bits: u32,
+    mut lanes: [&mut Lane<'_>; N],
+    tiles: &Tiles,
+) {
+    let packing = Packing::new(fragment_bits);
+    let tiles: [&[u64]; N] = std::array::from_fn(|lane| &tiles[lane][..count]);
+    let rows = lanes.each_mut().map(|lane| lane.take_rows(count));
+    let keys = lanes.each_ref().map(|lane| lane.chain);
+    let mut prefixes = lanes.each_ref().map(|lane| lane.prefix);
+    let mut states = [0; N];
+    for lane in 0..N {
+        let (state, row) =
+            packing.first(lanes[lane].state, tiles[lane][0], keys[lane], prefixes[lane]);
+        rows[lane][0] = row;
+        states[lane] = state;
+    }
+    for i in 1..count {
+        for lane in 0..N {
+            prefixes[lane] += packing.step();
+            let state = chain_step(states[lane], tiles[lane][i], keys[lane]);
+            rows[lane][i] = packing.row(prefixes[lane], state, states[lane]);
+            states[lane] = state;
+        }
+    }
+    for lane in 0..N {
+        lanes[lane].state = Some(states[lane]);
+        lanes[lane].prefix = prefixes[lane] + packing.step();
+    }
+}
+
+/// `hash`, then `chain`, a tile at a time; a lone request has both in one loop.
+pub(super) fn walk(
+    count: usize,
+    fragment_bits: u32,
+    lanes: &mut [Lane<'_>],
+    keys: &[BlockKeys],
+    tiles: &mut Tiles,
+) {
+    if let ([lane @ Lane { hashes: None, .. }], [keys]) = (&mut *lanes, keys) {
+        return with_hash_of!(keys, walk_alone(count, fragment_bits, lane));
+    }
+    let mut left = count;
+    while left > 0 {
+        let count = left.min(TILE);
+        for ((lane, keys), tile) in lanes.iter_mut().zip(keys).zip(&mut *tiles) {
+            let tile = &mut tile[..count];
+            hash(lane.take_blocks(count * keys.len()), keys, tile);
+            if let Some(hashes) = lane.take_hashes(count) {
+                hashes.copy_from_slice(tile);
+            }
+        }
+        chain(count, fragment_bits, lanes, tiles);
+        left -= count;
+    }
+}
+
+/// The CPU hashes the next block while it waits for the chain step of this one.
+fn walk_alone(
+    length: usize,
+    hash: impl Fn(&[u8]) -> u64,
+    count: usize,
+    fragment_bits: u32,
+    lane: &mut Lane<'_>,
+) {
+    let packing = Packing::new(fragment_bits);
+    let mut blocks = lane.take_blocks(count * length).chunks_exact(length);
+    let mut rows = lane.take_rows(count).iter_mut();
+    let (Some(block), Some(row)) = (blocks.next(), rows.next()) else { return };
+    let mut prefix = lane.prefix;
+    let mut state;
+    (state, *row) = packing.first(lane.state, hash(block), lane.chain, prefix);
+    for (block, row) in blocks.zip(rows) {
+        prefix += packing.step();
+        let next = chain_step(state, hash(block), lane.chain);
+        *row = packing.row(prefix, next, state);
+        state = next;
+    }
+    lane.state = Some(state);
+    lane.prefix = prefix + packing.step();
+}
+
+/// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.
+#[derive(Clone, Copy)]
+struct Packing {
+    fragment_bits: u32,
+    fragment_mask: u64,
+}
+
+impl Packing {
+    fn new(fragment_bits: u32) -> Self {
+        Self { fragment_bits, fragment_mask: (1 << fragment_bits) - 1 }
+    }
+
+    /// What the prefix grows by from row to row.
+    #[inline(always)]
+    fn step(self) -> u64 {
+        self.fragment_mask + 1
+    }
+
+    /// One rotation gives both halves of the shifted sequence hash, which keeps the shift
+    /// variable at the price of a constant one.
+    #[inline(always)]
+    fn row(self, prefix: u64, current: u64, parent: u64) -> u128 {
+        let rotated = current.rotate_left(self.fragment_bits);
+        let low = rotated ^ ((rotated ^ parent) & self.fragment_mask);
+        let high = prefix | (rotated & self.fragment_mask);
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// The first state and row of a stretch, which may be the first of a whole lineage.
+    #[inline(always)]
+    fn first(self, state: Option<u64>, hash: u64, keys: ChainKeys, prefix: u64) -> (u64, u128) {
+        let (current, parent) = match state {
+            Some(parent) => (chain_step(parent, hash, keys), parent),
+            None => (hash, 0),
+        };
+        (current, self.row(prefix, current, parent))
+    }
+}

@@ -1,0 +1,156 @@
+//! The results of a batch.
+
+use crate::digest::{BlockHash, SaltHash, SequenceHash};
+use crate::engine::Columns;
+use crate::error::RequestError;
+use crate::plan::{Plan, Plans};
+use crate::plh::{LegacyLineageHash, PositionalLineageHash};
+use crate::run::Scratch;
+use crate::scheme::Row;
+
+/// The results of a batch, in the order of its requests: for each request its lineage, or why
+/// it has none.
+///
+/// Made once and handed to [`Engine::hash`](crate::Engine::hash) again and again: its memory is
+/// kept from batch to batch, so that hashing allocates nothing once it has seen a batch as
+/// large.
+#[derive(Debug)]
+pub struct Lineages<R: Row = PositionalLineageHash> {
+    pub(crate) plans: Plans,
+    /// As long as the largest batch so far; the plans say which rows count.
+    pub(crate) rows: Vec<R>,
+    pub(crate) block_hashes: Vec<BlockHash>,
+    pub(crate) sequence_hashes: Vec<SequenceHash>,
+    pub(crate) columns: Columns,
+    pub(crate) scratches: Vec<Scratch>,
+}
+
+impl<R: Row> Default for Lineages<R> {
+    fn default() -> Self {
+        Self {
+            plans: Plans::default(),
+            rows: Vec::new(),
+            block_hashes: Vec::new(),
+            sequence_hashes: Vec::new(),
+            columns: Columns::NONE,
+            scratches: Vec::new(),
+        }
+    }
+}
+
+impl Lineages {
+    /// No results yet. For the rows of another scheme use [`Default`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<R: Row> Lineages<R> {
+    /// How many requests the batch had.
+    pub fn len(&self) -> usize {
+        self.plans.plans.len()
+    }
+
+    /// Whether the batch had no request.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The lineage of request `index`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the request; [`RequestError::NoSuchRequest`] past the batch.
+    pub fn get(&self, index: usize) -> Result<Lineage<'_, R>, RequestError> {
+        let requests = self.len();
+        let plan = self.plans.plans.get(index);
+        self.lineage(plan.ok_or(RequestError::NoSuchRequest { index, requests })?)
+    }
+
+    /// The lineages of all requests, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Result<Lineage<'_, R>, RequestError>> {
+        self.plans.plans.iter().map(|plan| self.lineage(plan))
+    }
+
+    fn lineage<'a>(
+        &'a self,
+        plan: &'a Result<Plan, RequestError>,
+    ) -> Result<Lineage<'a, R>, RequestError> {
+        let plan = plan.as_ref().map_err(|&error| error)?;
+        let rows = plan.rows.clone();
+        Ok(Lineage {
+            plan,
+            rows: &self.rows[rows.clone()],
+            block_hashes: self
+                .columns
+                .contains(Columns::BLOCK_HASHES)
+                .then(|| &self.block_hashes[rows.clone()]),
+            sequence_hashes: (R::LOSES_SEQUENCE_HASHES
+                && self.columns.contains(Columns::SEQUENCE_HASHES))
+            .then(|| &self.sequence_hashes[rows]),
+        })
+    }
+
+    /// Forgets the results and gives memory back, down to room for `blocks` blocks.
+    pub fn shrink_to(&mut self, blocks: usize) {
+        self.plans = Plans::default();
+        self.rows.truncate(blocks);
+        self.rows.shrink_to(blocks);
+        self.block_hashes.truncate(blocks);
+        self.block_hashes.shrink_to(blocks);
+        self.sequence_hashes.truncate(blocks);
+        self.sequence_hashes.shrink_to(blocks);
+        self.scratches.iter_mut().for_each(Scratch::shrink);
+    }
+}
+
+/// The hashes of one request, one a block, from its first complete block to its last.
+#[derive(Debug, Clone, Copy)]
+pub struct Lineage<'a, R: Row = PositionalLineageHash> {
+    plan: &'a Plan,
+    rows: &'a [R],
+    block_hashes: Option<&'a [BlockHash]>,
+    sequence_hashes: Option<&'a [SequenceHash]>,
+}
+
+impl<'a, R: Row> Lineage<'a, R> {
+    /// The lineage hashes. Empty where the tokens do not fill a block.
+    pub fn plhs(&self) -> &'a [R] {
+        self.rows
+    }
+
+    /// The block hashes, if the engine was asked for [`Columns::BLOCK_HASHES`].
+    pub fn block_hashes(&self) -> Option<&'a [BlockHash]> {
+        self.block_hashes
+    }
+
+    /// The seed of the block hashes: what salt and LoRA name come down to.
+    pub fn salt_hash(&self) -> SaltHash {
+        self.plan.seeds.salt_hash
+    }
+
+    /// Tokens a block.
+    pub fn block_size(&self) -> usize {
+        self.plan.block_size
+    }
+
+    /// How many tokens come after the last hashed block.
+    pub fn tail(&self) -> usize {
+        self.plan.tail
+    }
+}
+
+impl<'a> Lineage<'a> {
+    /// The sequence hashes. They stand in the lineage hashes, so they are always there.
+    pub fn sequence_hashes(&self) -> impl ExactSizeIterator<Item = SequenceHash> + use<'a> {
+        self.rows.iter().map(PositionalLineageHash::current_sequence_hash)
+    }
+}
+
+impl<'a> Lineage<'a, LegacyLineageHash> {
+    /// The sequence hashes, which a legacy lineage hash has no room for: there if the engine
+    /// was asked for [`Columns::SEQUENCE_HASHES`].
+    pub fn sequence_hashes(&self) -> Option<&'a [SequenceHash]> {
+        self.sequence_hashes
+    }
+}

@@ -1,0 +1,198 @@
+//! XXH3-64 of one input, in plain Rust: the text of the specification over a key schedule.
+
+use super::keys::{ChainKeys, MAX_FOLDS, StripeKeys, length_term};
+use super::secret::{self, STRIPES_PER_SCRAMBLE};
+use super::{
+    FIRST_PASS_FOLDS, INITIAL_ACCUMULATORS, LONGEST_ONE_PASS, PRIME_AVALANCHE, PRIME_RRMXMX,
+    PRIME32_1, PRIME64_2, PRIME64_3, STRIPE_BYTES, STRIPE_WORDS, fold_count, fold_input,
+};
+
+/// 0 to 8 bytes.
+#[inline(always)]
+pub(crate) fn hash_up_to_8(input: &[u8], word: u64) -> u64 {
+    let len = input.len();
+    match len {
+        0 => avalanche_xxh64(word),
+        1..=3 => {
+            let byte = |i: usize| u64::from(input[i]);
+            let combined = byte(0) << 16 | byte(len / 2) << 24 | byte(len - 1) | (len as u64) << 8;
+            avalanche_xxh64(combined ^ word)
+        }
+        _ => {
+            let first = u64::from(read_u32(input, 0));
+            let last = u64::from(read_u32(input, len - 4));
+            rrmxmx((last | first << 32) ^ word, len)
+        }
+    }
+}
+
+/// 9 to 16 bytes.
+#[inline(always)]
+pub(crate) fn hash_9_to_16(input: &[u8], &[low, high]: &[u64; 2]) -> u64 {
+    let low = read_u64(input, 0) ^ low;
+    let high = read_u64(input, input.len() - 8) ^ high;
+    halves(low, high, input.len())
+}
+
+/// The common finish of 9 to 16 bytes and of a chain step.
+#[inline(always)]
+fn halves(low: u64, high: u64, len: usize) -> u64 {
+    let sum = (len as u64)
+        .wrapping_add(low.swap_bytes())
+        .wrapping_add(high)
+        .wrapping_add(fold64(low, high));
+    avalanche(sum)
+}
+
+/// One step of a chain: `XXH3-64(parent ‖ block hash)`, both little-endian.
+#[inline(always)]
+pub(crate) fn chain_step(parent: u64, block_hash: u64, keys: ChainKeys) -> u64 {
+    halves(parent ^ keys.parent, block_hash ^ keys.block, 16)
+}
+
+/// 17 to 240 bytes. Where the length is known at compile time this unrolls into a straight
+/// line of loads at constant offsets.
+#[inline(always)]
+pub(crate) fn hash_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
+    let len = input.len();
+    let fold = |i| {
+        let at = fold_input(len, i);
+        let [low, high]: [u64; 2] = keys[i];
+        fold64(read_u64(input, at) ^ low, read_u64(input, at + 8) ^ high)
+    };
+    let count = fold_count(len);
+    let first_pass = if len <= LONGEST_ONE_PASS { count } else { FIRST_PASS_FOLDS };
+    let mut sum = length_term(len);
+    for i in 0..first_pass {
+        sum = sum.wrapping_add(fold(i));
+    }
+    if len > LONGEST_ONE_PASS {
+        sum = avalanche(sum);
+        for i in first_pass..count {
+            sum = sum.wrapping_add(fold(i));
+        }
+    }
+    avalanche(sum)
+}
+
+/// More than 240 bytes.
+#[inline(always)]
+pub(crate) fn hash_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
+    let mut accumulators = Accumulators::new();
+    let scramble_keys = secret::scramble(&keys.derived);
+    // The last stripe is never part of the blocks of stripes, full or not.
+    let body = &input[..(input.len() - 1) / STRIPE_BYTES * STRIPE_BYTES];
+    let mut blocks = body.chunks_exact(STRIPES_PER_SCRAMBLE * STRIPE_BYTES);
+    for block in &mut blocks {
+        accumulators.absorb_all(block, &keys.derived);
+        accumulators.scramble(scramble_keys);
+    }
+    accumulators.absorb_all(blocks.remainder(), &keys.derived);
+    let last = input.last_chunk().expect("a long input is longer than a stripe");
+    accumulators.absorb(last, &keys.last);
+    accumulators.merge(&keys.merge, input.len())
+}
+
+/// The accumulators of a long input, split in two: the specification adds each data lane to
+/// the *neighbour* of the lane that holds its product, which is the same as summing the data
+/// apart and swapping neighbours once, before a scramble or the merge.
+struct Accumulators {
+    products: [u64; STRIPE_WORDS],
+    data: [u64; STRIPE_WORDS],
+}
+
+impl Accumulators {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { products: INITIAL_ACCUMULATORS, data: [0; STRIPE_WORDS] }
+    }
+
+    /// Stripe after stripe, the secret moving on by one word each time.
+    #[inline(always)]
+    fn absorb_all(&mut self, stripes: &[u8], derived: &[u64; secret::DERIVED_WORDS]) {
+        for (stripe, keys) in stripes.as_chunks().0.iter().zip(derived.windows(STRIPE_WORDS)) {
+            self.absorb(stripe, keys.try_into().expect("a window is as long as asked"));
+        }
+    }
+
+    #[inline(always)]
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+        for lane in 0..STRIPE_WORDS {
+            let data = read_u64(stripe, 8 * lane);
+            let keyed = data ^ keys[lane];
+            let product = (keyed & 0xffff_ffff).wrapping_mul(keyed >> 32);
+            self.products[lane] = self.products[lane].wrapping_add(product);
+            self.data[lane] = self.data[lane].wrapping_add(data);
+        }
+    }
+
+    /// The accumulators of the specification.
+    #[inline(always)]
+    fn joined(&self) -> [u64; STRIPE_WORDS] {
+        std::array::from_fn(|lane| self.products[lane].wrapping_add(self.data[lane ^ 1]))
+    }
+
+    #[inline(always)]
+    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
+        let joined = self.joined();
+        for lane in 0..STRIPE_WORDS {
+            let value = joined[lane] ^ (joined[lane] >> 47) ^ keys[lane];
+            self.products[lane] = value.wrapping_mul(PRIME32_1);
+        }
+        self.data = [0; STRIPE_WORDS];
+    }
+
+    #[inline(always)]
+    fn merge(&self, keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
+        let joined = self.joined();
+        let mut sum = length_term(len);
+        for i in (0..STRIPE_WORDS).step_by(2) {
+            sum = sum.wrapping_add(fold64(joined[i] ^ keys[i], joined[i + 1] ^ keys[i + 1]));
+        }
+        avalanche(sum)
+    }
+}
+
+/// The 128-bit product, folded to its two halves' xor.
+#[inline(always)]
+fn fold64(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[inline(always)]
+fn avalanche(mut hash: u64) -> u64 {
+    hash ^= hash >> 37;
+    hash = hash.wrapping_mul(PRIME_AVALANCHE);
+    hash ^ (hash >> 32)
+}
+
+/// The finish of 0 to 3 bytes, taken over from XXH64.
+#[inline(always)]
+fn avalanche_xxh64(mut hash: u64) -> u64 {
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(PRIME64_2);
+    hash ^= hash >> 29;
+    hash = hash.wrapping_mul(PRIME64_3);
+    hash ^ (hash >> 32)
+}
+
+/// The finish of 4 to 8 bytes.
+#[inline(always)]
+fn rrmxmx(mut hash: u64, len: usize) -> u64 {
+    hash ^= hash.rotate_left(49) ^ hash.rotate_left(24);
+    hash = hash.wrapping_mul(PRIME_RRMXMX);
+    hash ^= (hash >> 35).wrapping_add(len as u64);
+    hash = hash.wrapping_mul(PRIME_RRMXMX);
+    hash ^ (hash >> 28)
+}
+
+#[inline(always)]
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[inline(always)]
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
