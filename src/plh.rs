@@ -130,6 +130,11 @@ impl PositionalLineageHash {
         self.layout().fragment(self.as_u128() as u64)
     }
 
+    /// How many bits the parent fragment has: 54, 46 or 38.
+    pub fn parent_fragment_bits(&self) -> u32 {
+        self.layout().fragment_bits()
+    }
+
     /// The fragment that a child of this block holds at `child_position`. Past
     /// [`MAX_POSITION`] there is no layout, and the width is that of the last one, as in the
     /// peer.

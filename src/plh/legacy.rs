@@ -1,7 +1,5 @@
 //! The layout of `dynamo-tokens` 0.9.0 to 1.2.1.
 
-use std::fmt;
-
 use bytemuck::{NoUninit, Pod, TransparentWrapper, Zeroable};
 
 use super::Mode;
@@ -67,7 +65,7 @@ impl LegacyLineageHash {
     }
 
     /// How many bits of the parent's sequence hash it holds: 59, 55 or 51.
-    pub fn fragment_bits(&self) -> u32 {
+    pub fn parent_fragment_bits(&self) -> u32 {
         half_bits(self.layout())
     }
 
@@ -126,18 +124,6 @@ impl TryFrom<u128> for LegacyLineageHash {
 impl From<LegacyLineageHash> for u128 {
     fn from(hash: LegacyLineageHash) -> Self {
         hash.as_u128()
-    }
-}
-
-impl fmt::Display for LegacyLineageHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.as_u128())
-    }
-}
-
-impl fmt::Debug for LegacyLineageHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyLineageHash({self})")
     }
 }
 

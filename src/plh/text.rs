@@ -1,27 +1,37 @@
-//! Lineage hashes as text: `position:base58(sequence hash):base58(parent fragment)`, each hash
-//! as 8 big-endian bytes, the fragment left out at position 0.
+//! Lineage hashes as text: `position:base58(hash):base58(parent fragment)`, each hash as 8
+//! big-endian bytes, the fragment left out at position 0. The form is that of `dynamo-tokens`,
+//! in the old layout as in the new.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Mode, PositionalLineageHash};
+use super::{LegacyLineageHash, PositionalLineageHash};
 use crate::digest::SequenceHash;
 use crate::error::PlhError;
 
 impl fmt::Display for PositionalLineageHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; LONGEST_BASE58];
-        write!(f, "{}:{}", self.position(), base58(self.current_sequence_hash().0, &mut text))?;
-        match self.position() {
-            0 => Ok(()),
-            _ => write!(f, ":{}", base58(self.parent_hash_fragment(), &mut text)),
-        }
+        let current = self.current_sequence_hash().0;
+        write_parts(f, self.position(), current, self.parent_hash_fragment())
     }
 }
 
 impl fmt::Debug for PositionalLineageHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PositionalLineageHash({self})")
+    }
+}
+
+impl fmt::Display for LegacyLineageHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let current = self.current_hash_fragment();
+        write_parts(f, self.position(), current, self.parent_hash_fragment())
+    }
+}
+
+impl fmt::Debug for LegacyLineageHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LegacyLineageHash({self})")
     }
 }
 
@@ -35,6 +45,39 @@ impl FromStr for PositionalLineageHash {
     type Err = PlhError;
 
     fn from_str(text: &str) -> Result<Self, PlhError> {
+        let parts = Parts::read(text)?;
+        let hash = Self::new(SequenceHash(parts.current), parts.parent(), parts.position)?;
+        parts.check(hash.current_sequence_hash().0, hash.parent_hash_fragment())?;
+        Ok(hash)
+    }
+}
+
+/// The reverse of `Display`, and of nothing else: every lineage hash has one text.
+///
+/// # Errors
+///
+/// [`PlhError::Malformed`] for other text, [`PlhError::PositionLimit`] for a position past the
+/// last.
+impl FromStr for LegacyLineageHash {
+    type Err = PlhError;
+
+    fn from_str(text: &str) -> Result<Self, PlhError> {
+        let parts = Parts::read(text)?;
+        let hash = Self::new(SequenceHash(parts.current), parts.parent(), parts.position)?;
+        parts.check(hash.current_hash_fragment(), hash.parent_hash_fragment())?;
+        Ok(hash)
+    }
+}
+
+/// The numbers in the text of a lineage hash.
+struct Parts {
+    position: u64,
+    current: u64,
+    fragment: Option<u64>,
+}
+
+impl Parts {
+    fn read(text: &str) -> Result<Self, PlhError> {
         let malformed = |reason| PlhError::Malformed { reason };
         let mut parts = text.split(':');
         let position = parts.next().unwrap_or_default();
@@ -42,27 +85,50 @@ impl FromStr for PositionalLineageHash {
             Ok(number) if number.to_string() == position => number,
             _ => return Err(malformed("the position is no decimal number")),
         };
-        let mode = Mode::of(position)?;
-        let hash = |part: Option<&str>| part.and_then(from_base58);
-        let current =
-            hash(parts.next()).ok_or(malformed("the sequence hash is not 8 bytes in base 58"))?;
-        let parent = match position {
+        let current = parts.next().and_then(from_base58);
+        let current = current.ok_or(malformed("the hash is not 8 bytes in base 58"))?;
+        let fragment = match position {
             0 => None,
             _ => {
-                Some(hash(parts.next()).filter(|&parent| mode.fragment(parent) == parent).ok_or(
-                    malformed("the parent fragment is not what its position has room for"),
-                )?)
+                let fragment = parts.next().and_then(from_base58);
+                Some(fragment.ok_or(malformed("the parent fragment is not 8 bytes in base 58"))?)
             }
         };
         match parts.next() {
-            None => Self::new(SequenceHash(current), parent.map(SequenceHash), position),
+            None => Ok(Self { position, current, fragment }),
             Some(_) => Err(malformed("there are too many parts")),
         }
+    }
+
+    fn parent(&self) -> Option<SequenceHash> {
+        self.fragment.map(SequenceHash)
+    }
+
+    /// Packing cuts what there is no room for; text that has more is no lineage hash.
+    fn check(&self, current: u64, fragment: u64) -> Result<(), PlhError> {
+        if (current, fragment) == (self.current, self.fragment.unwrap_or(0)) {
+            return Ok(());
+        }
+        Err(PlhError::Malformed { reason: "a hash is wider than its position has room for" })
     }
 }
 
 /// How many digits 8 bytes take at the most: 2^64 is less than 58^11.
 const LONGEST_BASE58: usize = 11;
+
+fn write_parts(
+    f: &mut fmt::Formatter<'_>,
+    position: u64,
+    current: u64,
+    fragment: u64,
+) -> fmt::Result {
+    let mut text = [0; LONGEST_BASE58];
+    write!(f, "{position}:{}", base58(current, &mut text))?;
+    match position {
+        0 => Ok(()),
+        _ => write!(f, ":{}", base58(fragment, &mut text)),
+    }
+}
 
 fn base58(hash: u64, text: &mut [u8; LONGEST_BASE58]) -> &str {
     let length = bs58::encode(hash.to_be_bytes())

@@ -1,1 +1,59 @@
-fn main() {}
+//! The command line. Each file is one step: `args` reads flags, `hash` and `inspect` are the
+//! commands; under `hash`, `input` cuts files into chunks of lines, `decode` turns lines into
+//! requests, `record` writes results, `pipeline` runs these on threads, and `output` puts the
+//! bytes where they belong.
+
+mod args;
+mod decode;
+mod fault;
+mod fields;
+mod hash;
+mod input;
+mod inspect;
+mod json;
+mod output;
+mod pipeline;
+mod progress;
+mod record;
+mod scheme;
+mod summary;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+/// How a command ended that had what it needed to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All well.
+    Good,
+    /// Some requests failed.
+    SomeFailed,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Hash(args) => hash::run(args),
+        Command::Inspect(args) => inspect::run(&args),
+    };
+    match outcome {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::SomeFailed) => ExitCode::from(1),
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kvhash: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whoever reads our output has seen enough.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,174 @@
+//! The flags, as clap reads them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kvhash::{Backend, BlockSize};
+
+/// Hashes of KV-cache blocks, identical to the engines' own.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hashes a file of requests, one JSON object a line.
+    Hash(HashArgs),
+    /// Takes lineage hashes apart, or says why they are none.
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HashArgs {
+    /// Files of requests; `-` is standard input, and so is none. Read as gzip or zstd where
+    /// the name ends in .gz or .zst.
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// Where the hashes go: standard output, or a file that appears under this name once it
+    /// is complete. Compressed where the name ends in .gz or .zst.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// The rule to hash by.
+    #[arg(long, value_enum, default_value_t = SchemeName::DynamoPlh)]
+    pub(crate) scheme: SchemeName,
+
+    /// Tokens a block, for requests that do not say so.
+    #[arg(long, alias = "page-size", value_name = "TOKENS", default_value = "16",
+          value_parser = parse_block_size)]
+    pub(crate) block_size: BlockSize,
+
+    /// The most blocks to hash of a request that does not say so.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_blocks: Option<usize>,
+
+    /// What to write of each block, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "plh")]
+    pub(crate) columns: Vec<Column>,
+
+    /// How to write hashes: hex digits, the peer's text for lineage hashes (hex for others),
+    /// or decimal.
+    #[arg(long, value_enum, default_value_t = Encoding::Hex)]
+    pub(crate) encoding: Encoding,
+
+    /// What to do at a request that cannot be hashed: write an error record in its place, or
+    /// stop there.
+    #[arg(long, value_enum, default_value_t = OnError::Report)]
+    pub(crate) on_error: OnError,
+
+    /// Let fields pass that no scheme knows, in place of refusing their request.
+    #[arg(long)]
+    pub(crate) ignore_unknown: bool,
+
+    /// The longest line to read, in bytes; a longer one is an error of its own.
+    #[arg(long, value_name = "BYTES", default_value_t = 128 << 20)]
+    pub(crate) max_line_bytes: usize,
+
+    /// Threads for decoding and hashing together; 0 is what the process may use.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+
+    /// The implementation of the hash: auto, or one that this machine has.
+    #[arg(long, env = "KVHASH_BACKEND", default_value = "auto", value_parser = parse_backend)]
+    pub(crate) backend: Backend,
+
+    /// Write the summary to this file too, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+
+    /// Whether to show progress: on a terminal, always or never.
+    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto)]
+    pub(crate) progress: ProgressWhen,
+
+    /// Say nothing but errors that end the run.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Say what the run is set to before it begins, and every request's error as it is found.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Lineage hashes in any encoding; `-` reads them from standard input, one a line.
+    #[arg(required = true, value_name = "PLH")]
+    pub(crate) hashes: Vec<String>,
+
+    /// The rule that the hashes were made by.
+    #[arg(long, value_enum, default_value_t = SchemeName::DynamoPlh)]
+    pub(crate) scheme: SchemeName,
+
+    /// The encoding that the hashes are in. By default text with a colon is the peer's text,
+    /// 32 digits are hex, and other digits are decimal.
+    #[arg(long, value_enum)]
+    pub(crate) encoding: Option<Encoding>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemeName {
+    /// Dynamo's lineage hashes as published since 1.3.0.
+    DynamoPlh,
+    /// The same by the rule that their README describes: JSON salt, chain seed 0.
+    DynamoPlhReadme,
+    /// Those of dynamo-tokens up to 1.2.1: old layout, chain seeded by the salt.
+    DynamoPlhLegacy,
+}
+
+impl SchemeName {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::DynamoPlh => "dynamo-plh",
+            Self::DynamoPlhReadme => "dynamo-plh-readme",
+            Self::DynamoPlhLegacy => "dynamo-plh-legacy",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Column {
+    /// The lineage hashes.
+    Plh,
+    /// What each block is by itself.
+    BlockHashes,
+    /// What each block is with all before it.
+    SequenceHashes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Encoding {
+    Hex,
+    Display,
+    Dec,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnError {
+    Report,
+    Stop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+fn parse_block_size(text: &str) -> Result<BlockSize, String> {
+    let tokens = text.parse().map_err(|_| {
+        format!("{text:?} is no block size: it is a number of tokens from 1 to {}", u32::MAX)
+    })?;
+    BlockSize::new(tokens).map_err(|error| error.to_string())
+}
+
+fn parse_backend(name: &str) -> Result<Backend, String> {
+    match name {
+        "auto" | "" => Ok(Backend::detect()),
+        _ => name.parse().map_err(|error: kvhash::EngineError| error.to_string()),
+    }
+}

@@ -1,0 +1,344 @@
+//! From a line to a request.
+
+use std::ops::Range;
+
+use kvhash::{MmRun, PositionalLineageHash};
+use serde_json::value::RawValue;
+
+use crate::args::SchemeName;
+use crate::fault::{Fault, quote};
+use crate::fields::{Field, Meaning, meaning};
+use crate::json::{Name, Object, find_in_array};
+
+/// The byte-order mark that some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// How lines are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) scheme: SchemeName,
+    pub(crate) ignore_unknown: bool,
+    pub(crate) max_blocks: Option<usize>,
+    pub(crate) max_line_bytes: usize,
+}
+
+/// A line that is a request. Its tokens are with those of its chunk.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) tokens: Range<usize>,
+    pub(crate) lora_name: Option<String>,
+    pub(crate) salt: Option<String>,
+    pub(crate) mm_runs: Vec<MmRun>,
+    pub(crate) block_size: Option<u32>,
+    pub(crate) max_blocks: Option<usize>,
+    pub(crate) parent: Option<PositionalLineageHash>,
+}
+
+impl Decoded {
+    /// How many tokens it has.
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+}
+
+/// A line that is not blank.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    /// The request's own id, as JSON. The line number stands in where it has none.
+    pub(crate) request_id: Option<String>,
+    pub(crate) decoded: Result<Decoded, Fault>,
+}
+
+/// Reads line `number`; nothing where it is blank. Appends its tokens to `tokens`.
+pub(crate) fn decode_line(
+    line: &[u8],
+    number: u64,
+    rules: &Rules,
+    tokens: &mut Vec<u32>,
+) -> Option<Line> {
+    let line = if number == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
+    if line.trim_ascii().is_empty() {
+        return None;
+    }
+    let mut request_id = None;
+    let start = tokens.len();
+    let decoded = decode(line, rules, tokens, &mut request_id);
+    if decoded.is_err() {
+        tokens.truncate(start);
+    }
+    Some(Line { number, request_id, decoded })
+}
+
+/// A line that was too long to be kept.
+pub(crate) fn too_long(number: u64, bytes: u64, limit: usize) -> Line {
+    let message = format!("the line has {bytes} bytes; the limit is {limit}");
+    let fault = Fault::new("LineTooLong", message).with("bytes", bytes).with("limit", limit);
+    Line { number, request_id: None, decoded: Err(fault) }
+}
+
+fn decode(
+    line: &[u8],
+    rules: &Rules,
+    tokens: &mut Vec<u32>,
+    request_id: &mut Option<String>,
+) -> Result<Decoded, Fault> {
+    let line = str::from_utf8(line).map_err(|error| {
+        let byte = error.valid_up_to();
+        Fault::new("InvalidUtf8", format!("byte {byte} of the line is not UTF-8"))
+            .with("byte", byte)
+    })?;
+    let Object(fields) = serde_json::from_str(line).map_err(bad_json)?;
+    // The id first, so that the record of any other fault has it.
+    for (_, value) in fields.iter().filter(|(name, _)| name == "request_id").take(1) {
+        *request_id = parse_request_id(value.get())?;
+    }
+    let start = tokens.len();
+    let mut decoded = Decoded {
+        tokens: start..start,
+        lora_name: None,
+        salt: None,
+        mm_runs: Vec::new(),
+        block_size: None,
+        max_blocks: rules.max_blocks,
+        parent: None,
+    };
+    let mut seen: Vec<(Field, &str)> = Vec::with_capacity(fields.len());
+    for (name, value) in &fields {
+        let field = match meaning(name, rules.scheme)? {
+            Meaning::Known(field) => field,
+            Meaning::Unknown if rules.ignore_unknown => continue,
+            Meaning::Unknown => return Err(unknown_field(name, value)),
+        };
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == field) {
+            return Err(duplicate_field(name, first));
+        }
+        seen.push((field, name));
+        let value = value.get();
+        match field {
+            Field::RequestId => {}
+            Field::Tokens => {
+                parse_tokens(name, value, tokens)?;
+                decoded.tokens.end = tokens.len();
+            }
+            Field::LoraName => decoded.lora_name = parse_text(name, value)?,
+            Field::Salt => decoded.salt = parse_text(name, value)?,
+            Field::MmInfo => decoded.mm_runs = parse_runs(name, value)?,
+            Field::BlockSize => decoded.block_size = parse_integer(name, value)?,
+            Field::MaxBlocks => {
+                decoded.max_blocks = parse_integer(name, value)?.or(rules.max_blocks);
+            }
+            Field::ParentPlh => decoded.parent = parse_parent(name, value)?,
+        }
+    }
+    if !seen.iter().any(|(field, _)| *field == Field::Tokens) {
+        return Err(Fault::new(
+            "BadField",
+            "tokens is missing; a request has an array of token ids",
+        )
+        .with("field", "tokens"));
+    }
+    Ok(decoded)
+}
+
+fn bad_json(error: serde_json::Error) -> Fault {
+    // serde_json counts lines too, and there is but one.
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    let column = error.column();
+    Fault::new("BadJson", format!("not a JSON object: {text} at column {column}"))
+        .with("column", column)
+}
+
+fn unknown_field(name: &str, value: &RawValue) -> Fault {
+    let name = quote(name);
+    let message = format!("{name} is a field of no scheme; --ignore-unknown lets it pass");
+    Fault::new("UnknownField", message).with("field", name).with("value", quote(value.get()))
+}
+
+fn duplicate_field(name: &str, first: &str) -> Fault {
+    let message = match name == first {
+        true => format!("{name} is there twice"),
+        false => format!("{name} is another name of {first}, which is there too"),
+    };
+    Fault::new("DuplicateField", message).with("field", name)
+}
+
+/// A string or a number, kept as it stands.
+fn parse_request_id(json: &str) -> Result<Option<String>, Fault> {
+    match json.as_bytes()[0] {
+        b'n' => Ok(None),
+        b'"' | b'-' | b'0'..=b'9' => Ok(Some(json.into())),
+        _ => Err(Fault::bad_field("request_id", json, "a string or a number")),
+    }
+}
+
+fn parse_text(field: &str, json: &str) -> Result<Option<String>, Fault> {
+    if json == "null" {
+        return Ok(None);
+    }
+    match serde_json::from_str(json) {
+        Ok(Name(text)) => Ok(Some(text.into_owned())),
+        Err(_) => Err(Fault::bad_field(field, json, "a string")),
+    }
+}
+
+/// A non-negative integer in plain digits; a fraction or an exponent is none.
+fn parse_integer<T: std::str::FromStr>(field: &str, json: &str) -> Result<Option<T>, Fault> {
+    if json == "null" {
+        return Ok(None);
+    }
+    let expected = || format!("an integer from 0 to 2^{} - 1", 8 * size_of::<T>());
+    parse_digits(json).map(Some).ok_or_else(|| Fault::bad_field(field, json, &expected()))
+}
+
+fn parse_digits<T: std::str::FromStr>(json: &str) -> Option<T> {
+    // `parse` takes a plus sign, which JSON does not have, and nothing else but digits.
+    json.parse().ok()
+}
+
+fn parse_tokens(field: &str, json: &str, tokens: &mut Vec<u32>) -> Result<(), Fault> {
+    let start = tokens.len();
+    if scan_tokens(json.as_bytes(), tokens).is_some() {
+        return Ok(());
+    }
+    tokens.truncate(start);
+    // Something is wrong. What it is, the library finds out.
+    let bad = find_in_array(json, |index, element| {
+        parse_digits::<u32>(element.get()).is_none().then(|| (index, element.get()))
+    });
+    match bad {
+        Ok(Some((index, value))) => {
+            let value = quote(value);
+            let message = format!(
+                "{field}[{index}] is {value}; a token id is an integer from 0 to {}",
+                u32::MAX
+            );
+            Err(Fault::new("BadToken", message)
+                .with("field", field)
+                .with("index", index)
+                .with("value", value))
+        }
+        _ if json.starts_with('"') => Err(Fault::bad_field(
+            field,
+            json,
+            "an array of token ids: this tool hashes token ids, so tokenize the text first",
+        )),
+        _ => Err(Fault::bad_field(field, json, "an array of token ids")),
+    }
+}
+
+/// Reads an array of token ids. `None` at anything else.
+fn scan_tokens(json: &[u8], tokens: &mut Vec<u32>) -> Option<()> {
+    let inside = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if inside.trim_ascii().is_empty() {
+        return Some(());
+    }
+    for element in inside.split(|&byte| byte == b',') {
+        let digits = element.trim_ascii();
+        // More than ten digits are more than 2^32, and ten cannot overflow 64 bits.
+        if digits.is_empty() || digits.len() > 10 {
+            return None;
+        }
+        let mut id = 0u64;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            id = id * 10 + u64::from(digit);
+        }
+        tokens.push(u32::try_from(id).ok()?);
+    }
+    Some(())
+}
+
+fn parse_runs(field: &str, json: &str) -> Result<Vec<MmRun>, Fault> {
+    let mut runs = Vec::new();
+    if json == "null" {
+        return Ok(runs);
+    }
+    let fault = find_in_array(json, |index, element| {
+        match parse_run(&format!("{field}[{index}]"), element.get()) {
+            Ok(run) => {
+                runs.push(run);
+                None
+            }
+            Err(fault) => Some(fault),
+        }
+    });
+    match fault {
+        Ok(None) => Ok(runs),
+        Ok(Some(fault)) => Err(fault),
+        Err(_) => Err(Fault::bad_field(field, json, "an array of runs")),
+    }
+}
+
+fn parse_run(field: &str, json: &str) -> Result<MmRun, Fault> {
+    let expected = "an object of mm_hash, offset and length";
+    let Ok(Object(parts)) = serde_json::from_str(json) else {
+        return Err(Fault::bad_field(field, json, expected));
+    };
+    let (mut mm_hash, mut offset, mut length) = (None, None, None);
+    for (name, value) in &parts {
+        let path = format!("{field}.{name}");
+        let part = match &**name {
+            "mm_hash" => &mut mm_hash,
+            "offset" => &mut offset,
+            "length" => &mut length,
+            _ => return Err(unknown_field(&path, value)),
+        };
+        if part.is_some() {
+            return Err(duplicate_field(&path, &path));
+        }
+        let value = value.get();
+        *part = match &**name {
+            "mm_hash" => Some(parse_mm_hash(&path, value)?),
+            _ => parse_integer::<u64>(&path, value)?,
+        };
+    }
+    match (mm_hash, offset, length) {
+        // A position has as many bits as an address: the library is for 64-bit targets.
+        (Some(mm_hash), Some(offset), Some(length)) => {
+            Ok(MmRun { mm_hash, offset: offset as usize, length: length as usize })
+        }
+        _ => Err(Fault::bad_field(field, json, expected)),
+    }
+}
+
+/// 16 hex digits, or an integer, which is never read through a float.
+fn parse_mm_hash(field: &str, json: &str) -> Result<u64, Fault> {
+    parse_digits(json).or_else(|| Some(parse_hex(json, 16)? as u64)).ok_or_else(|| {
+        Fault::bad_field(field, json, "16 hex digits or an integer from 0 to 2^64 - 1")
+    })
+}
+
+fn parse_parent(field: &str, json: &str) -> Result<Option<PositionalLineageHash>, Fault> {
+    if json == "null" {
+        return Ok(None);
+    }
+    let bits = parse_hex(json, 32)
+        .ok_or_else(|| Fault::bad_field(field, json, "a lineage hash of 32 hex digits"))?;
+    match PositionalLineageHash::try_from(bits) {
+        Ok(parent) => Ok(Some(parent)),
+        Err(error) => Err(Fault::new("InvalidParent", format!("{field}: {error}"))
+            .with("field", field)
+            .with("value", format!("{bits:032x}"))),
+    }
+}
+
+/// A JSON string of exactly `digits` hex digits, with or without `0x`.
+fn parse_hex(json: &str, digits: usize) -> Option<u128> {
+    let text = json.strip_prefix('"')?.strip_suffix('"')?;
+    from_hex(text, digits)
+}
+
+/// Exactly `digits` hex digits, with or without `0x`.
+pub(crate) fn from_hex(text: &str, digits: usize) -> Option<u128> {
+    let text = text.strip_prefix("0x").unwrap_or(text);
+    let all_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if text.len() != digits || !all_hex {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok()
+}

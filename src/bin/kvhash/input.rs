@@ -1,0 +1,183 @@
+//! From files to chunks of whole lines.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use flate2::read::MultiGzDecoder;
+use indicatif::ProgressBar;
+
+/// How much is read at once, and about how much a chunk holds.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A file of requests.
+pub(crate) struct Input {
+    pub(crate) name: String,
+    reader: Box<dyn Read + Send>,
+}
+
+/// Whole lines of one input, in order.
+pub(crate) struct Chunk {
+    /// Which input they are from.
+    pub(crate) input: usize,
+    /// The number of the first line, from 1.
+    pub(crate) first_line: u64,
+    pub(crate) lines: Lines,
+}
+
+pub(crate) enum Lines {
+    /// The bytes of the lines, line ends included.
+    Whole(Vec<u8>),
+    /// One line that was not kept, and how long it was.
+    TooLong(u64),
+}
+
+impl Chunk {
+    /// The memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.lines {
+            Lines::Whole(bytes) => bytes.len(),
+            Lines::TooLong(_) => 0,
+        }
+    }
+}
+
+/// Whether a path stands for standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Opens an input. What is read of it moves `progress` on.
+pub(crate) fn open(path: &Path, progress: &ProgressBar) -> Result<Input> {
+    if is_stdin(path) {
+        let reader = Box::new(progress.wrap_read(io::stdin()));
+        return Ok(Input { name: "-".into(), reader });
+    }
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        bail!("cannot read {name}: it is a directory");
+    }
+    let file = progress.wrap_read(file);
+    let reader: Box<dyn Read + Send> = match path.extension().and_then(|suffix| suffix.to_str()) {
+        Some("gz") => Box::new(MultiGzDecoder::new(file)),
+        Some("zst") => Box::new(
+            zstd::Decoder::new(file).with_context(|| format!("cannot read {name} as zstd"))?,
+        ),
+        _ => Box::new(file),
+    };
+    Ok(Input { name, reader })
+}
+
+/// Cuts inputs, one after the other, into chunks.
+pub(crate) struct Chunks {
+    inputs: std::vec::IntoIter<Input>,
+    input: usize,
+    current: Option<LineReader>,
+    max_line_bytes: usize,
+}
+
+impl Chunks {
+    pub(crate) fn new(inputs: Vec<Input>, max_line_bytes: usize) -> Self {
+        Self { inputs: inputs.into_iter(), input: 0, current: None, max_line_bytes }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Result<Chunk>;
+
+    fn next(&mut self) -> Option<Result<Chunk>> {
+        loop {
+            let reader = match &mut self.current {
+                Some(reader) => reader,
+                none => none.insert(LineReader::new(self.inputs.next()?, self.max_line_bytes)),
+            };
+            let first_line = reader.line;
+            match reader.next_lines() {
+                Ok(Some(lines)) => return Some(Ok(Chunk { input: self.input, first_line, lines })),
+                Ok(None) => {
+                    self.current = None;
+                    self.input += 1;
+                }
+                Err(error) => {
+                    let name = &reader.input.name;
+                    return Some(Err(error).with_context(|| format!("cannot read {name}")));
+                }
+            }
+        }
+    }
+}
+
+/// Reads whole lines, as many as come at once.
+struct LineReader {
+    input: Input,
+    /// What was read past the last line end.
+    rest: Vec<u8>,
+    /// The number of the line that comes next.
+    line: u64,
+    max_line_bytes: usize,
+}
+
+impl LineReader {
+    fn new(input: Input, max_line_bytes: usize) -> Self {
+        Self { input, rest: Vec::new(), line: 1, max_line_bytes }
+    }
+
+    fn next_lines(&mut self) -> io::Result<Option<Lines>> {
+        let mut bytes = std::mem::take(&mut self.rest);
+        loop {
+            let old = bytes.len();
+            let read = read_some(&mut self.input.reader, &mut bytes)?;
+            if read == 0 {
+                // The last line needs no line end.
+                return Ok((!bytes.is_empty()).then(|| self.take_lines(bytes)));
+            }
+            match memchr::memrchr(b'\n', &bytes[old..]) {
+                Some(end) => {
+                    self.rest = bytes.split_off(old + end + 1);
+                    return Ok(Some(self.take_lines(bytes)));
+                }
+                None if bytes.len() > self.max_line_bytes => {
+                    return self.skip_line(bytes.len() as u64).map(Some);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn take_lines(&mut self, bytes: Vec<u8>) -> Lines {
+        self.line += memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        Lines::Whole(bytes)
+    }
+
+    /// Reads on to the end of a line of which `seen` bytes were too many.
+    fn skip_line(&mut self, mut seen: u64) -> io::Result<Lines> {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let read = read_some(&mut self.input.reader, &mut bytes)?;
+            let end = memchr::memchr(b'\n', &bytes);
+            seen += end.unwrap_or(read) as u64;
+            if end.is_some() || read == 0 {
+                self.rest = bytes.split_off(end.map_or(0, |end| end + 1));
+                self.line += 1;
+                return Ok(Lines::TooLong(seen));
+            }
+        }
+    }
+}
+
+/// Appends what one read gives, 0 bytes at the end.
+fn read_some(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let old = bytes.len();
+    bytes.resize(old + CHUNK_BYTES, 0);
+    let read = loop {
+        match reader.read(&mut bytes[old..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    bytes.truncate(old + read);
+    Ok(read)
+}

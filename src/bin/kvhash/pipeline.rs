@@ -1,0 +1,135 @@
+//! Work on chunks by several threads, its results taken in order.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use anyhow::Result;
+use crossbeam::channel::{self, Receiver, Sender, TryRecvError};
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Stop,
+}
+
+/// What takes the results.
+pub(crate) trait Sink<T> {
+    fn take(&mut self, result: T) -> Result<Flow>;
+
+    /// There is nothing more to take for now.
+    fn idle(&mut self) -> Result<()>;
+}
+
+/// How many bytes of chunks may be on their way at once, and one chunk more: this bounds the
+/// memory, whatever the size of the input.
+const BYTES_ON_THE_WAY: usize = 32 << 20;
+
+/// Takes chunks from `source`, works on them with `threads` threads, and gives the results to
+/// `sink` in the order of the chunks. With one thread everything happens on the calling one.
+///
+/// `start_worker` is called once a thread. `size` is the memory a chunk takes.
+pub(crate) fn run<C, T, W, S>(
+    source: S,
+    size: fn(&C) -> usize,
+    threads: usize,
+    start_worker: impl Fn() -> W + Sync,
+    sink: &mut impl Sink<T>,
+) -> Result<()>
+where
+    C: Send + 'static,
+    T: Send,
+    W: FnMut(C) -> T,
+    S: Iterator<Item = Result<C>> + Send + 'static,
+{
+    if threads == 1 {
+        let mut work = start_worker();
+        for chunk in source {
+            if sink.take(work(chunk?))? == Flow::Stop {
+                break;
+            }
+        }
+        return sink.idle();
+    }
+
+    let (chunk_sender, chunks) = channel::bounded(2 * threads);
+    let (result_sender, results) = channel::unbounded();
+    let (credit_sender, credits) = channel::unbounded();
+    // Not joined: where the sink has had enough, the reader may be waiting for input that
+    // never comes.
+    thread::spawn(move || read(source, size, &chunk_sender, &credits));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (chunks, result_sender, start_worker) =
+                (chunks.clone(), result_sender.clone(), &start_worker);
+            scope.spawn(move || {
+                let mut work = start_worker();
+                for Numbered { number, bytes, item } in chunks {
+                    let item = item.map(&mut work);
+                    if result_sender.send(Numbered { number, bytes, item }).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop((chunks, result_sender));
+        write(results, &credit_sender, sink)
+    })
+}
+
+struct Numbered<T> {
+    number: u64,
+    bytes: usize,
+    item: Result<T>,
+}
+
+fn read<C>(
+    source: impl Iterator<Item = Result<C>>,
+    size: fn(&C) -> usize,
+    chunks: &Sender<Numbered<C>>,
+    credits: &Receiver<usize>,
+) {
+    let mut on_the_way = 0;
+    for (number, item) in (0..).zip(source) {
+        let bytes = item.as_ref().map_or(0, size);
+        let failed = item.is_err();
+        on_the_way += bytes;
+        while on_the_way > bytes.max(BYTES_ON_THE_WAY) {
+            match credits.recv() {
+                Ok(credit) => on_the_way -= credit,
+                Err(_) => return,
+            }
+        }
+        if chunks.send(Numbered { number, bytes, item }).is_err() || failed {
+            return;
+        }
+    }
+}
+
+fn write<T>(
+    results: Receiver<Numbered<T>>,
+    credits: &Sender<usize>,
+    sink: &mut impl Sink<T>,
+) -> Result<()> {
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    loop {
+        let result = match results.try_recv() {
+            Err(TryRecvError::Empty) => {
+                sink.idle()?;
+                results.recv().ok()
+            }
+            result => result.ok(),
+        };
+        let Some(result) = result else { return sink.idle() };
+        early.insert(result.number, result);
+        while let Some(Numbered { bytes, item, .. }) = early.remove(&next) {
+            next += 1;
+            if sink.take(item?)? == Flow::Stop {
+                return sink.idle();
+            }
+            // The reader is gone where it has read everything.
+            let _ = credits.send(bytes);
+        }
+    }
+}

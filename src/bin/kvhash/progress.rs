@@ -1,0 +1,64 @@
+//! Progress on a terminal.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::args::ProgressWhen;
+
+/// How often a line is written where progress is asked for and there is no terminal.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
+
+/// How far the reading is.
+pub(crate) struct Progress {
+    pub(crate) bar: ProgressBar,
+    /// When the last line was written, where lines are.
+    last_line: Option<Instant>,
+}
+
+impl Progress {
+    /// `total` is the size of the inputs in bytes, where it is known.
+    pub(crate) fn new(when: ProgressWhen, quiet: bool, total: Option<u64>) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let wanted = match when {
+            ProgressWhen::Auto => terminal && !quiet,
+            ProgressWhen::Always => true,
+            ProgressWhen::Never => false,
+        };
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
+        if wanted && terminal {
+            let template = match total {
+                Some(_) => "{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+                None => "{spinner} {bytes} {binary_bytes_per_sec}",
+            };
+            bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self { bar, last_line: (wanted && !terminal).then(Instant::now) }
+    }
+
+    /// Called as results come in.
+    pub(crate) fn tick(&mut self) {
+        if let Some(last) = &mut self.last_line
+            && last.elapsed() >= BETWEEN_LINES
+        {
+            *last = Instant::now();
+            let read = HumanBytes(self.bar.position());
+            match self.bar.length() {
+                Some(total) => eprintln!("kvhash: {read} of {}", HumanBytes(total)),
+                None => eprintln!("kvhash: {read}"),
+            }
+        }
+    }
+
+    /// Says something above the bar.
+    pub(crate) fn say(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("kvhash: {text}"));
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,93 @@
+//! No allocation while hashing, once the arena is warm.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::splitmix64;
+use kvhash::{Columns, DynamoPlh, Engine, Lineages, MmRun, Request, RequestError};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator as it came.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are the ones that the system asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; the pointer came from `alloc`, so from the system.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(run: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    run();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+// One test, so that no other thread allocates meanwhile.
+#[test]
+fn a_warm_arena_is_enough() {
+    let prompts: Vec<Vec<u32>> =
+        (0..200).map(|i| splitmix64(i, 50 * i as usize, 1 << 32)).collect();
+    let salts: Vec<String> = (0..200).map(|i| format!("tenant-{i}")).collect();
+    let text: Vec<Request<'_>> = prompts
+        .iter()
+        .zip(&salts)
+        .enumerate()
+        .map(|(i, (tokens, salt))| {
+            Request::new(tokens).salt(salt).block_size([16, 1, 64, 5][i % 4])
+        })
+        .collect();
+
+    for scheme in [DynamoPlh::PUBLISHED, DynamoPlh::README] {
+        for columns in [Columns::NONE, Columns::BLOCK_HASHES] {
+            let engine = Engine::builder().scheme(scheme).columns(columns).build().unwrap();
+            let mut lineages = Lineages::new();
+            engine.hash(&text, &mut lineages);
+            assert_eq!(allocations(|| engine.hash(&text, &mut lineages)), 0);
+            // A smaller batch, an empty one, one request, and the large one again.
+            for batch in [&text[3..90], &[], &text[199..], &text] {
+                assert_eq!(allocations(|| engine.hash(batch, &mut lineages)), 0);
+            }
+        }
+    }
+
+    // Multimodal requests take memory of their own, once, whatever the order of their runs;
+    // errors take none.
+    let runs: Vec<MmRun> =
+        (0..40).map(|i| MmRun { mm_hash: i, offset: 100 * i as usize, length: 64 }).collect();
+    let reversed: Vec<MmRun> = runs.iter().rev().copied().collect();
+    let images = [
+        Request::new(&prompts[199]).mm_runs(&runs),
+        Request::new(&prompts[198]).mm_runs(&runs).block_size(100),
+        Request::new(&prompts[3]).mm_runs(&runs),
+        Request::new(&prompts[9]).block_size(0),
+    ];
+    let engine = Engine::builder().build().unwrap();
+    let mut lineages = Lineages::new();
+    engine.hash(&images, &mut lineages);
+    assert_eq!(allocations(|| engine.hash(&images, &mut lineages)), 0);
+    assert_eq!(lineages.get(3).map(|_| ()), Err(RequestError::ZeroBlockSize));
+    // Sorting needs a buffer; no more than that.
+    let unsorted = [Request::new(&prompts[199]).mm_runs(&reversed)];
+    engine.hash(&unsorted, &mut lineages);
+    assert!(allocations(|| engine.hash(&unsorted, &mut lineages)) <= 1);
+
+    // Given back, and taken again.
+    lineages.shrink_to(0);
+    assert!(lineages.is_empty());
+    assert!(allocations(|| engine.hash(&text, &mut lineages)) > 0);
+    assert_eq!(lineages.get(199).unwrap().plhs().len(), 9950 / 5);
+}

@@ -1,0 +1,148 @@
+//! A lineage that is continued is the one that was hashed at once.
+
+mod common;
+
+use common::{Prompt, splitmix64};
+use kvhash::{
+    BlockHash, BlockSize, ChainSeed, Columns, DynamoPlh, Engine, Lineages, MmRun,
+    PositionalLineageHash, RequestError, SaltRule, SequenceHash,
+};
+use proptest::prelude::*;
+
+fn engine(scheme: DynamoPlh) -> Engine {
+    Engine::builder().scheme(scheme).columns(Columns::BLOCK_HASHES).build().unwrap()
+}
+
+/// Splits a prompt at every block edge and checks that its two parts give the whole.
+fn check_every_split(engine: &Engine, prompt: &Prompt) {
+    let mut whole = Lineages::new();
+    engine.hash(&[prompt.request()], &mut whole);
+    let whole = whole.get(0).unwrap();
+    let mut rest = Lineages::new();
+    for split in 1..=whole.plhs().len() {
+        let parent = whole.plhs()[split - 1];
+        let later = Prompt {
+            tokens: prompt.tokens[split * prompt.block_size as usize..].to_vec(),
+            ..prompt.clone()
+        };
+        engine.hash(&[later.request().resume(parent)], &mut rest);
+        let rest = rest.get(0).unwrap();
+        assert_eq!(rest.plhs(), &whole.plhs()[split..], "split at {split}: {prompt:?}");
+        let hashes = &whole.block_hashes().unwrap()[split..];
+        assert_eq!(rest.block_hashes().unwrap(), hashes);
+        assert_eq!(rest.tail(), whole.tail());
+    }
+}
+
+#[test]
+fn every_split_across_a_change_of_mode() {
+    // 260 blocks: the mode changes at position 256.
+    let prompt = Prompt {
+        tokens: splitmix64(3, 521, 1000),
+        salt: Some("tenant".into()),
+        block_size: 2,
+        ..Prompt::default()
+    };
+    check_every_split(&engine(DynamoPlh::PUBLISHED), &prompt);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_split_with_runs_across_it(
+        seed in any::<u64>(),
+        block_size in 1..20u32,
+        blocks in 1..12usize,
+        extra in 0..20usize,
+        parts in proptest::collection::vec((0..20usize, 1..50usize), 0..5),
+        scheme in proptest::sample::select(vec![
+            DynamoPlh::PUBLISHED,
+            DynamoPlh::README,
+            DynamoPlh { salt_rule: SaltRule::JsonKeepingEmpty, chain_seed: ChainSeed::SaltHash },
+        ]),
+    ) {
+        let tokens = splitmix64(seed, blocks * block_size as usize + extra, 1 << 32);
+        let mut mm_runs = Vec::new();
+        let mut offset = 0;
+        for (gap, length) in parts {
+            offset += gap;
+            if offset + length <= tokens.len() {
+                mm_runs.push(MmRun { mm_hash: seed ^ offset as u64, offset, length });
+            }
+            offset += length;
+        }
+        let prompt = Prompt { tokens, mm_runs, block_size, ..Prompt::default() };
+        check_every_split(&engine(scheme), &prompt);
+    }
+
+    #[test]
+    fn extending_by_block_hashes_is_hashing(seed in any::<u64>(), blocks in 1..300usize) {
+        for scheme in [DynamoPlh::PUBLISHED, DynamoPlh::README] {
+            let ChainSeed::Fixed(chain_seed) = scheme.chain_seed else { unreachable!() };
+            let prompt =
+                Prompt { tokens: splitmix64(seed, blocks, 1 << 32), block_size: 1, ..Prompt::default() };
+            let mut lineages = Lineages::new();
+            engine(scheme).hash(&[prompt.request()], &mut lineages);
+            let lineage = lineages.get(0).unwrap();
+            let hashes: &[BlockHash] = lineage.block_hashes().unwrap();
+            let mut last = PositionalLineageHash::root(hashes[0]);
+            for (&hash, &plh) in hashes[1..].iter().zip(&lineage.plhs()[1..]) {
+                last = last.extend_with(chain_seed, hash).unwrap();
+                prop_assert_eq!(last, plh);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_position_is_reached_and_not_passed() {
+    let engine = Engine::builder().block_size(BlockSize::new(1).unwrap()).build().unwrap();
+    let at = |position| {
+        PositionalLineageHash::new(SequenceHash(1), Some(SequenceHash(2)), position).unwrap()
+    };
+    let prompt = Prompt { tokens: vec![1, 2, 3], block_size: 1, ..Prompt::default() };
+    let cases = [
+        // (parent's position, most blocks, blocks or the position that is too far)
+        (kvhash::MAX_POSITION - 3, usize::MAX, Ok(3)),
+        (kvhash::MAX_POSITION - 2, usize::MAX, Err(kvhash::MAX_POSITION + 1)),
+        // The limit counts the blocks that are asked for.
+        (kvhash::MAX_POSITION - 2, 2, Ok(2)),
+        (kvhash::MAX_POSITION, 0, Ok(0)),
+        (kvhash::MAX_POSITION, 1, Err(kvhash::MAX_POSITION + 1)),
+    ];
+    let mut lineages = Lineages::new();
+    for (position, most, expected) in cases {
+        let request = prompt.request().resume(at(position)).max_blocks(most);
+        engine.hash(&[request], &mut lineages);
+        let found = lineages.get(0).map(|lineage| lineage.plhs().len());
+        let expected = expected.map_err(|position| RequestError::PositionLimit { position });
+        assert_eq!(found, expected, "from {position}");
+    }
+}
+
+#[test]
+fn bounds_of_runs_are_those_of_the_whole_prompt() {
+    let prompt = |offset, length| Prompt {
+        tokens: splitmix64(1, 8, 100),
+        mm_runs: vec![MmRun { mm_hash: 1, offset, length }],
+        block_size: 4,
+        ..Prompt::default()
+    };
+    let mut whole = Lineages::new();
+    let engine = engine(DynamoPlh::PUBLISHED);
+    engine.hash(&[prompt(0, 1).request()], &mut whole);
+    let parent = whole.get(0).unwrap().plhs()[0];
+    let mut found = Lineages::new();
+    // 4 tokens before, 8 given: 12 in all.
+    let mut hash = |offset, length| {
+        engine.hash(&[prompt(offset, length).request().resume(parent)], &mut found);
+        found.get(0).map(|lineage| lineage.plhs().len())
+    };
+    assert_eq!(hash(0, 4), Ok(2));
+    assert_eq!(hash(11, 1), Ok(2));
+    assert_eq!(
+        hash(11, 2),
+        Err(RequestError::OutOfBounds { offset: 11, length: 2, tokens_len: 12 })
+    );
+}
