@@ -57,3 +57,8 @@ pub use lineages::{Lineage, Lineages};
 pub use plh::{LegacyLineageHash, MAX_POSITION, PositionalLineageHash};
 pub use request::{LegacyRequest, MmRun, OwnedRequest, Request};
 pub use scheme::{ChainSeed, DynamoPlh, DynamoPlhLegacy, Row, SaltRule, Scheme};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,11 +38,11 @@ pub(crate) struct HashArgs {
 
     /// Tokens a block, for requests that do not say so.
     #[arg(long, alias = "page-size", value_name = "TOKENS", default_value = "16",
-          value_parser = parse_block_size)]
+          allow_negative_numbers = true, value_parser = parse_block_size)]
     pub(crate) block_size: BlockSize,
 
     /// The most blocks to hash of a request that does not say so.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_blocks: Option<usize>,
 
     /// What to write of each block, separated by commas.
@@ -68,7 +68,7 @@ pub(crate) struct HashArgs {
     pub(crate) max_line_bytes: usize,
 
     /// Threads for decoding and hashing together; 0 is what the process may use.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) threads: usize,
 
     /// The implementation of the hash: auto, or one that this machine has.

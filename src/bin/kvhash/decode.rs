@@ -151,9 +151,10 @@ fn bad_json(error: serde_json::Error) -> Fault {
 }
 
 fn unknown_field(name: &str, value: &RawValue) -> Fault {
-    let name = quote(name);
-    let message = format!("{name} is a field of no scheme; --ignore-unknown lets it pass");
-    Fault::new("UnknownField", message).with("field", name).with("value", quote(value.get()))
+    let (name, value) = (quote(name), quote(value.get()));
+    let message =
+        format!("{name} (here {value}) is a field of no scheme; --ignore-unknown lets it pass");
+    Fault::new("UnknownField", message).with("field", name).with("value", value)
 }
 
 fn duplicate_field(name: &str, first: &str) -> Fault {

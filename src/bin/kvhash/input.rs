@@ -114,6 +114,9 @@ struct LineReader {
     input: Input,
     /// What was read past the last line end.
     rest: Vec<u8>,
+    /// What reads read into, made once: clearing new memory for every read costs more than
+    /// copying what was read.
+    buffer: Box<[u8]>,
     /// The number of the line that comes next.
     line: u64,
     max_line_bytes: usize,
@@ -121,27 +124,39 @@ struct LineReader {
 
 impl LineReader {
     fn new(input: Input, max_line_bytes: usize) -> Self {
-        Self { input, rest: Vec::new(), line: 1, max_line_bytes }
+        let buffer = vec![0; CHUNK_BYTES].into();
+        Self { input, rest: Vec::new(), buffer, line: 1, max_line_bytes }
     }
 
     fn next_lines(&mut self) -> io::Result<Option<Lines>> {
         let mut bytes = std::mem::take(&mut self.rest);
+        let mut searched = 0;
         loop {
-            let old = bytes.len();
-            let read = read_some(&mut self.input.reader, &mut bytes)?;
-            if read == 0 {
+            if let Some(end) = memchr::memrchr(b'\n', &bytes[searched..]) {
+                self.rest = bytes.split_off(searched + end + 1);
+                return Ok(Some(self.take_lines(bytes)));
+            }
+            searched = bytes.len();
+            if searched > self.max_line_bytes {
+                return self.skip_line(searched as u64).map(Some);
+            }
+            if self.read_some(&mut bytes)? == 0 {
                 // The last line needs no line end.
                 return Ok((!bytes.is_empty()).then(|| self.take_lines(bytes)));
             }
-            match memchr::memrchr(b'\n', &bytes[old..]) {
-                Some(end) => {
-                    self.rest = bytes.split_off(old + end + 1);
-                    return Ok(Some(self.take_lines(bytes)));
+        }
+    }
+
+    /// Appends what one read gives; nothing at the end.
+    fn read_some(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            match self.input.reader.read(&mut self.buffer) {
+                Ok(read) => {
+                    bytes.extend_from_slice(&self.buffer[..read]);
+                    return Ok(read);
                 }
-                None if bytes.len() > self.max_line_bytes => {
-                    return self.skip_line(bytes.len() as u64).map(Some);
-                }
-                None => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -156,7 +171,7 @@ impl LineReader {
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
-            let read = read_some(&mut self.input.reader, &mut bytes)?;
+            let read = self.read_some(&mut bytes)?;
             let end = memchr::memchr(b'\n', &bytes);
             seen += end.unwrap_or(read) as u64;
             if end.is_some() || read == 0 {
@@ -166,18 +181,4 @@ impl LineReader {
             }
         }
     }
-}
-
-/// Appends what one read gives, 0 bytes at the end.
-fn read_some(reader: &mut dyn Read, bytes: &mut Vec<u8>) -> io::Result<usize> {
-    let old = bytes.len();
-    bytes.resize(old + CHUNK_BYTES, 0);
-    let read = loop {
-        match reader.read(&mut bytes[old..]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
-    };
-    bytes.truncate(old + read);
-    Ok(read)
 }
