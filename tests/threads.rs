@@ -22,7 +22,7 @@ fn prompts() -> Vec<Prompt> {
             };
             Prompt {
                 tokens: splitmix64(i, length, 1 << 32),
-                salt: (i % 3 == 0).then(|| format!("tenant-{}", i % 4)),
+                salt: i.is_multiple_of(3).then(|| format!("tenant-{}", i % 4)),
                 lora_name: None,
                 mm_runs,
                 block_size,
