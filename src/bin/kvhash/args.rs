@@ -109,6 +109,7 @@ pub(crate) struct InspectArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "they are the names that the flag takes")]
 pub(crate) enum SchemeName {
     /// Dynamo's lineage hashes as published since 1.3.0.
     DynamoPlh,
