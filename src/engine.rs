@@ -297,12 +297,16 @@ impl<S: Scheme> EngineBuilder<S> {
     ///
     /// None with the settings of today; those that can contradict each other will have theirs.
     pub fn build(self) -> Result<Engine<S>, EngineError> {
+        Ok(self.engine())
+    }
+
+    pub(crate) fn engine(self) -> Engine<S> {
         let (threads, pool) = match self.threads {
             Threads::Own(0) => (available_threads(), OnceLock::new()),
             Threads::Own(threads) => (threads, OnceLock::new()),
             Threads::Pool(pool) => (pool.current_num_threads(), OnceLock::from(Some(pool))),
         };
-        Ok(Engine {
+        Engine {
             scheme: self.scheme,
             block_size: self.block_size,
             backend: self.backend.unwrap_or_else(Backend::detect),
@@ -310,7 +314,7 @@ impl<S: Scheme> EngineBuilder<S> {
             threads,
             task_bytes: self.task_bytes,
             pool,
-        })
+        }
     }
 }
 

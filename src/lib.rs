@@ -38,6 +38,7 @@
 compile_error!("kvhash hashes tokens where they lie: it is for 64-bit little-endian targets");
 
 mod digest;
+pub mod dynamo;
 mod engine;
 mod error;
 mod kernel;

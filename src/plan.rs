@@ -131,7 +131,8 @@ impl Plans {
     }
 }
 
-fn check_in_order(runs: &[MmRun], tokens_len: usize) -> Result<(), RequestError> {
+/// Checks runs that are in the order of their offsets; the first one that fails decides.
+pub(crate) fn check_in_order(runs: &[MmRun], tokens_len: usize) -> Result<(), RequestError> {
     let mut previous_end = 0;
     for &MmRun { offset, length, .. } in runs {
         if length == 0 {

@@ -262,6 +262,7 @@ impl<'a> Lanes<'a> {
             .map(|(lane, position)| lane.rows.len().min((mode.end() - position) as usize))
             .min()
             .expect("there is a lane");
+        debug_assert!(count > 0, "a lane that is done has been retired");
         for (lane, position) in lanes.iter_mut().zip(positions) {
             lane.prefix = mode.prefix(*position);
             *position += count as u64;

@@ -19,8 +19,8 @@ pub(crate) const FRAME_BYTES: usize = 13;
 /// Bytes a slot of any other block.
 pub(crate) const TOKEN_BYTES: usize = size_of::<u32>();
 
-const TOKEN_TAG: u8 = 0;
-const PLACEHOLDER_TAG: u8 = 1;
+pub(crate) const TOKEN_TAG: u8 = 0;
+pub(crate) const PLACEHOLDER_TAG: u8 = 1;
 
 /// Consecutive blocks that are hashed from bytes of one kind.
 #[derive(Debug, PartialEq, Eq)]
