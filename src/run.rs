@@ -1,6 +1,7 @@
 //! From plans to rows: which blocks are hashed when, on which thread, side by side with which.
 
 use std::ops::Range;
+use std::slice;
 
 use bytemuck::TransparentWrapper;
 use rayon::ThreadPool;
@@ -128,8 +129,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    /// Requests without runs go side by side, each new one into the lane that came free;
-    /// requests with runs go by themselves, stretch after stretch.
+    /// Requests go by themselves, one after the other, but where their blocks are so short that
+    /// several are faster side by side: then each new one goes into the lane that came free.
     fn hash_and_chain(
         &self,
         range: Range<usize>,
@@ -153,11 +154,14 @@ impl<S: Scheme> Batch<'_, '_, S> {
                     state: plan.state,
                     prefix: 0,
                 };
+                let (seed, block_bytes) = (plan.seeds.salt_hash.0, plan.block_size * TOKEN_BYTES);
                 if !request.mm_runs.is_empty() {
                     self.run_stretches(&request, plan, lane, scratch);
+                } else if self.backend.lanes(block_bytes) == 1 {
+                    scratch.text_keys.set(seed, block_bytes);
+                    self.run_alone(lane, plan.first_block, &scratch.text_keys, &mut scratch.tiles);
                 } else if !lane.rows.is_empty() {
-                    scratch.lane_keys[lanes.active]
-                        .set(plan.seeds.salt_hash.0, plan.block_size * TOKEN_BYTES);
+                    scratch.lane_keys[lanes.active].set(seed, block_bytes);
                     lanes.push(lane, plan.first_block);
                 }
             }
@@ -169,6 +173,25 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
+    /// Takes one lane to its end; returns the sequence hash of its last block.
+    fn run_alone(
+        &self,
+        mut lane: Lane<'_>,
+        mut position: u64,
+        keys: &BlockKeys,
+        tiles: &mut Tiles,
+    ) -> Option<u64> {
+        while !lane.rows.is_empty() {
+            let mode = mode_of(position);
+            let count = lane.rows.len().min((mode.end() - position) as usize);
+            lane.prefix = mode.prefix(position);
+            let (lane, keys) = (slice::from_mut(&mut lane), slice::from_ref(keys));
+            self.backend.walk(count, mode.fragment_bits(), lane, keys, tiles);
+            position += count as u64;
+        }
+        lane.state
+    }
+
     /// One request with multimodal runs. Text stretches are hashed where they lie, framed ones
     /// by way of the scratch memory.
     fn run_stretches(
@@ -178,39 +201,29 @@ impl<S: Scheme> Batch<'_, '_, S> {
         mut lane: Lane<'_>,
         scratch: &mut Scratch,
     ) {
-        let block_size = plan.block_size;
+        let (seed, block_size) = (plan.seeds.salt_hash.0, plan.block_size);
         let first_token = plan.first_token();
         let runs = self.plans.runs(plan, request);
         let Scratch { tiles, text_keys, frame_keys, frames, .. } = scratch;
         let blocks_at_once = (FRAMES_AT_ONCE / (block_size * FRAME_BYTES)).max(1);
-        let mut walk =
-            |lane: &mut Lane<'_>, blocks: &[u8], range: Range<usize>, keys: &BlockKeys| {
-                let mut stretch = Lanes::default();
-                stretch.push(
-                    Lane {
-                        blocks,
-                        rows: take(&mut lane.rows, range.len()),
-                        hashes: lane.hashes.as_mut().map(|hashes| take(hashes, range.len())),
-                        chain: lane.chain,
-                        state: lane.state,
-                        prefix: 0,
-                    },
-                    plan.first_block + range.start as u64,
-                );
-                while !stretch.lanes[0].rows.is_empty() {
-                    stretch.advance(self.backend, std::slice::from_ref(keys), tiles);
-                }
-                lane.state = stretch.lanes[0].state;
+        let mut walk = |blocks: &[u8], range: Range<usize>, keys: &BlockKeys| {
+            let part = Lane {
+                blocks,
+                rows: take(&mut lane.rows, range.len()),
+                hashes: lane.hashes.as_mut().map(|hashes| take(hashes, range.len())),
+                ..lane
             };
+            lane.state = self.run_alone(part, plan.first_block + range.start as u64, keys, tiles);
+        };
         for stretch in Stretches::new(runs, first_token, block_size, plan.rows.len()) {
             match stretch {
                 Stretch::Text(range) => {
-                    text_keys.set(plan.seeds.salt_hash.0, block_size * TOKEN_BYTES);
+                    text_keys.set(seed, block_size * TOKEN_BYTES);
                     let tokens = &request.tokens[range.start * block_size..range.end * block_size];
-                    walk(&mut lane, bytemuck::cast_slice(tokens), range, text_keys);
+                    walk(bytemuck::cast_slice(tokens), range, text_keys);
                 }
                 Stretch::Framed(range, mut runs) => {
-                    frame_keys.set(plan.seeds.salt_hash.0, block_size * FRAME_BYTES);
+                    frame_keys.set(seed, block_size * FRAME_BYTES);
                     for start in range.clone().step_by(blocks_at_once) {
                         let blocks = start..range.end.min(start + blocks_at_once);
                         let slots = blocks.start * block_size..blocks.end * block_size;
@@ -220,7 +233,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                         let frames = &mut frames[..slots.len()];
                         let position = first_token + slots.start;
                         encode_frames(&request.tokens[slots], position, &mut runs, frames);
-                        walk(&mut lane, frames.as_flattened(), blocks, frame_keys);
+                        walk(frames.as_flattened(), blocks, frame_keys);
                     }
                 }
             }
@@ -272,15 +285,16 @@ impl<'a> Lanes<'a> {
 
     /// Closes the ranks behind the lanes that are done.
     fn retire(&mut self, keys: &mut [BlockKeys; MAX_LANES]) {
-        let mut lane = 0;
-        while lane < self.active {
-            if self.lanes[lane].rows.is_empty() {
-                self.active -= 1;
+        // From the back, so that lanes that are done together are not moved.
+        for lane in (0..self.active).rev() {
+            if !self.lanes[lane].rows.is_empty() {
+                continue;
+            }
+            self.active -= 1;
+            if lane != self.active {
                 self.lanes.swap(lane, self.active);
                 self.positions.swap(lane, self.active);
                 keys.swap(lane, self.active);
-            } else {
-                lane += 1;
             }
         }
     }

@@ -67,6 +67,13 @@ impl Backend {
         }
     }
 
+    /// How many requests go best side by side, with blocks of so many bytes.
+    pub(crate) fn lanes(self, block_bytes: usize) -> usize {
+        match self {
+            Self::Scalar => scalar::lanes(block_bytes),
+        }
+    }
+
     /// Hashes the next `count` blocks of every lane and chains and packs them, each under its
     /// own schedule in `keys`. Advances the lanes past those blocks.
     pub(crate) fn walk(

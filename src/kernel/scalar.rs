@@ -7,9 +7,12 @@
 
 use super::{Lane, MAX_LANES, TILE, Tiles};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
-use crate::xxh3::scalar::{chain_step, hash_9_to_16, hash_folds, hash_stripes, hash_up_to_8};
+use crate::xxh3::scalar::{
+    avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
+};
 
-/// Calls `$run(block length, hash of one block, …)` with the hash function of a schedule.
+/// Calls `$run(block length, sum of one block, finish of a sum, …)` with the two functions of
+/// a schedule.
 ///
 /// The lengths of whole blocks of tokens (multiples of 4) and of frames (of 13) that take the
 /// folds are spelled out: with the length known at compile time the folds become a straight
@@ -26,25 +29,25 @@ macro_rules! with_hash_of {
             Words::Folds(folds) => match $keys.len() {
                 $($length => with_hash_of!(@call $run, $length, |block: &[u8]| {
                     let block: &[u8; $length] = block.first_chunk().expect("a whole block");
-                    hash_folds(block, folds)
-                }, $arguments),)*
+                    sum_folds(block, folds)
+                }, avalanche, $arguments),)*
                 length => with_hash_of!(@call $run, length, |block: &[u8]| {
-                    hash_folds(block, folds)
-                }, $arguments),
+                    sum_folds(block, folds)
+                }, avalanche, $arguments),
             },
             Words::Stripes(keys) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
-                hash_stripes(block, keys)
-            }, $arguments),
+                sum_stripes(block, keys)
+            }, avalanche, $arguments),
             Words::Two(words) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
-                hash_9_to_16(block, words)
-            }, $arguments),
+                sum_9_to_16(block, words)
+            }, avalanche, $arguments),
             Words::One(word) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
                 hash_up_to_8(block, *word)
-            }, $arguments),
+            }, std::convert::identity, $arguments),
         }
     };
-    (@call $run:ident, $length:expr, $hash:expr, ($($argument:expr),*)) => {
-        $run($length, $hash, $($argument),*)
+    (@call $run:ident, $length:expr, $sum:expr, $finish:expr, ($($argument:expr),*)) => {
+        $run($length, $sum, $finish, $($argument),*)
     };
 }
 
@@ -53,9 +56,15 @@ pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &mut [u64]) {
     with_hash_of!(keys, hash_each(blocks, hashes))
 }
 
-fn hash_each(length: usize, hash: impl Fn(&[u8]) -> u64, blocks: &[u8], hashes: &mut [u64]) {
+fn hash_each(
+    length: usize,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
+    blocks: &[u8],
+    hashes: &mut [u64],
+) {
     for (block, out) in blocks.chunks_exact(length).zip(hashes) {
-        *out = hash(block);
+        *out = finish(sum(block));
     }
 }
 
@@ -104,6 +113,15 @@ fn chain_side_by_side<const N: usize>(
     }
 }
 
+/// Where a block takes less time to hash than its chain step has to wait, several chains side
+/// by side fill the wait; other requests are faster by themselves.
+pub(super) fn lanes(block_bytes: usize) -> usize {
+    if block_bytes < SHORTEST_ALONE { MAX_LANES } else { 1 }
+}
+
+/// The shortest block, in bytes, that takes as long to hash as a chain step waits.
+const SHORTEST_ALONE: usize = 64;
+
 /// `hash`, then `chain`, a tile at a time; a lone request has both in one loop.
 pub(super) fn walk(
     count: usize,
@@ -112,7 +130,7 @@ pub(super) fn walk(
     keys: &[BlockKeys],
     tiles: &mut Tiles,
 ) {
-    if let ([lane @ Lane { hashes: None, .. }], [keys]) = (&mut *lanes, keys) {
+    if let ([lane], [keys]) = (&mut *lanes, keys) {
         return with_hash_of!(keys, walk_alone(count, fragment_bits, lane));
     }
     let mut left = count;
@@ -130,26 +148,54 @@ pub(super) fn walk(
     }
 }
 
-/// The CPU hashes the next block while it waits for the chain step of this one.
+/// Three blocks are under way in every turn of the loop: the first is chained, the second
+/// finished, the third summed. None of the three waits for another, where one block after the
+/// other fills the CPU's window with instructions that wait.
 fn walk_alone(
     length: usize,
-    hash: impl Fn(&[u8]) -> u64,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
     count: usize,
     fragment_bits: u32,
     lane: &mut Lane<'_>,
 ) {
     let packing = Packing::new(fragment_bits);
     let mut blocks = lane.take_blocks(count * length).chunks_exact(length);
+    let mut hashes = lane.take_hashes(count).unwrap_or_default().iter_mut();
     let mut rows = lane.take_rows(count).iter_mut();
-    let (Some(block), Some(row)) = (blocks.next(), rows.next()) else { return };
+    let Some(block) = blocks.next() else { return };
+    let keys = lane.chain;
     let mut prefix = lane.prefix;
-    let mut state;
-    (state, *row) = packing.first(lane.state, hash(block), lane.chain, prefix);
-    for (block, row) in blocks.zip(rows) {
+    let hash = finish(sum(block));
+    let (mut state, row) = packing.first(lane.state, hash, keys, prefix);
+    let mut put = |hash, row| {
+        if let Some(out) = hashes.next() {
+            *out = hash;
+        }
+        if let Some(out) = rows.next() {
+            *out = row;
+        }
+    };
+    put(hash, row);
+    let mut chain = |hash| {
         prefix += packing.step();
-        let next = chain_step(state, hash(block), lane.chain);
-        *row = packing.row(prefix, next, state);
+        let next = chain_step(state, hash, keys);
+        put(hash, packing.row(prefix, next, state));
         state = next;
+    };
+    if let Some(block) = blocks.next() {
+        let mut hash = finish(sum(block));
+        if let Some(block) = blocks.next() {
+            let mut summed = sum(block);
+            for block in blocks {
+                chain(hash);
+                hash = finish(summed);
+                summed = sum(block);
+            }
+            chain(hash);
+            hash = finish(summed);
+        }
+        chain(hash);
     }
     lane.state = Some(state);
     lane.prefix = prefix + packing.step();

@@ -35,6 +35,8 @@ pub(crate) enum Stretch<'a> {
 #[derive(Debug)]
 pub(crate) struct Stretches<'a> {
     runs: &'a [MmRun],
+    /// The block in which the first of the runs starts; past all blocks where there is none.
+    first_framed: usize,
     /// The position of the first token of block 0.
     start: usize,
     block_size: usize,
@@ -47,14 +49,20 @@ impl<'a> Stretches<'a> {
     /// The stretches of `blocks` blocks, the first of which starts at position `start`. The
     /// runs have been validated and are in the order of their offsets.
     pub(crate) fn new(runs: &'a [MmRun], start: usize, block_size: usize, blocks: usize) -> Self {
-        Self {
+        let mut stretches = Self {
             runs,
+            first_framed: 0,
             start,
             block_size,
             blocks: 0..blocks,
             #[cfg(test)]
             steps: 0,
+        };
+        while stretches.runs.first().is_some_and(|run| end_of(run) <= start) {
+            stretches.pop_run();
         }
+        stretches.find_first_framed();
+        stretches
     }
 
     fn pop_run(&mut self) {
@@ -63,6 +71,11 @@ impl<'a> Stretches<'a> {
         {
             self.steps += 1;
         }
+    }
+
+    fn find_first_framed(&mut self) {
+        self.first_framed =
+            self.runs.first().map_or(self.blocks.end, |run| self.block_of(run.offset));
     }
 
     /// The block that holds a position, or block 0 for what comes before it.
@@ -89,23 +102,19 @@ impl<'a> Iterator for Stretches<'a> {
         {
             self.steps += 1;
         }
-        while self.runs.first().is_some_and(|run| end_of(run) <= self.start) {
-            self.pop_run();
+        if self.first_framed > self.blocks.start {
+            return Some(Stretch::Text(self.take(self.first_framed)));
         }
-        let first_framed = match self.runs.first() {
-            Some(run) => self.block_of(run.offset),
-            None => self.blocks.end,
-        };
-        if first_framed > self.blocks.start {
-            return Some(Stretch::Text(self.take(first_framed)));
-        }
+        // Runs that start in the block where the last one ends, or in the one after it, belong
+        // to the same stretch.
         let runs = self.runs;
         let mut end = self.blocks.start;
-        while let Some(run) = self.runs.first()
-            && self.block_of(run.offset) <= end
+        while self.first_framed <= end
+            && let Some(run) = self.runs.first()
         {
             end = self.block_of(end_of(run) - 1) + 1;
             self.pop_run();
+            self.find_first_framed();
         }
         Some(Stretch::Framed(self.take(end), runs))
     }

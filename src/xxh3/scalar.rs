@@ -1,4 +1,7 @@
 //! XXH3-64 of one input, in plain Rust: the text of the specification over a key schedule.
+//!
+//! From 9 bytes on an input comes to a sum, and the hash is the [`avalanche`] of the sum. The two
+//! are apart so that a kernel can have sums of one block under way while it finishes another.
 
 use super::keys::{ChainKeys, MAX_FOLDS, StripeKeys, length_term};
 use super::secret::{self, STRIPES_PER_SCRAMBLE};
@@ -26,34 +29,30 @@ pub(crate) fn hash_up_to_8(input: &[u8], word: u64) -> u64 {
     }
 }
 
-/// 9 to 16 bytes.
+/// 9 to 16 bytes, up to the last avalanche.
 #[inline(always)]
-pub(crate) fn hash_9_to_16(input: &[u8], &[low, high]: &[u64; 2]) -> u64 {
+pub(crate) fn sum_9_to_16(input: &[u8], &[low, high]: &[u64; 2]) -> u64 {
     let low = read_u64(input, 0) ^ low;
     let high = read_u64(input, input.len() - 8) ^ high;
     halves(low, high, input.len())
 }
 
-/// The common finish of 9 to 16 bytes and of a chain step.
+/// The sum of 9 to 16 bytes and of a chain step.
 #[inline(always)]
 fn halves(low: u64, high: u64, len: usize) -> u64 {
-    let sum = (len as u64)
-        .wrapping_add(low.swap_bytes())
-        .wrapping_add(high)
-        .wrapping_add(fold64(low, high));
-    avalanche(sum)
+    (len as u64).wrapping_add(low.swap_bytes()).wrapping_add(high).wrapping_add(fold64(low, high))
 }
 
 /// One step of a chain: `XXH3-64(parent ‖ block hash)`, both little-endian.
 #[inline(always)]
 pub(crate) fn chain_step(parent: u64, block_hash: u64, keys: ChainKeys) -> u64 {
-    halves(parent ^ keys.parent, block_hash ^ keys.block, 16)
+    avalanche(halves(parent ^ keys.parent, block_hash ^ keys.block, 16))
 }
 
-/// 17 to 240 bytes. Where the length is known at compile time this unrolls into a straight
+/// 17 to 240 bytes, up to the last avalanche. Where the length is known at compile time this unrolls into a straight
 /// line of loads at constant offsets.
 #[inline(always)]
-pub(crate) fn hash_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
+pub(crate) fn sum_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
     let len = input.len();
     let fold = |i| {
         let at = fold_input(len, i);
@@ -72,49 +71,34 @@ pub(crate) fn hash_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
             sum = sum.wrapping_add(fold(i));
         }
     }
-    avalanche(sum)
+    sum
 }
 
-/// More than 240 bytes.
+/// More than 240 bytes, up to the last avalanche.
 #[inline(always)]
-pub(crate) fn hash_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
-    let mut accumulators = Accumulators::new();
-    let scramble_keys = secret::scramble(&keys.derived);
-    // The last stripe is never part of the blocks of stripes, full or not.
-    let body = &input[..(input.len() - 1) / STRIPE_BYTES * STRIPE_BYTES];
-    let mut blocks = body.chunks_exact(STRIPES_PER_SCRAMBLE * STRIPE_BYTES);
-    for block in &mut blocks {
-        accumulators.absorb_all(block, &keys.derived);
-        accumulators.scramble(scramble_keys);
-    }
-    accumulators.absorb_all(blocks.remainder(), &keys.derived);
+pub(crate) fn sum_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
+    let mut accumulators = Accumulators { products: INITIAL_ACCUMULATORS, data: [0; 8] };
+    // The last stripe is apart: it may begin inside the one before, and is always there.
+    let (stripes, _) = input[..input.len() - 1].as_chunks();
     let last = input.last_chunk().expect("a long input is longer than a stripe");
-    accumulators.absorb(last, &keys.last);
-    accumulators.merge(&keys.merge, input.len())
+    let mut blocks = stripes.chunks_exact(STRIPES_PER_SCRAMBLE);
+    for block in &mut blocks {
+        accumulators = scramble(absorb(accumulators, block, &keys.derived), &keys.derived);
+    }
+    let sums = absorb_last(accumulators, blocks.remainder(), &keys.derived, last, &keys.last);
+    merge(sums, &keys.merge, input.len())
 }
 
 /// The accumulators of a long input, split in two: the specification adds each data lane to
 /// the *neighbour* of the lane that holds its product, which is the same as summing the data
 /// apart and swapping neighbours once, before a scramble or the merge.
+#[derive(Clone, Copy)]
 struct Accumulators {
     products: [u64; STRIPE_WORDS],
     data: [u64; STRIPE_WORDS],
 }
 
 impl Accumulators {
-    #[inline(always)]
-    fn new() -> Self {
-        Self { products: INITIAL_ACCUMULATORS, data: [0; STRIPE_WORDS] }
-    }
-
-    /// Stripe after stripe, the secret moving on by one word each time.
-    #[inline(always)]
-    fn absorb_all(&mut self, stripes: &[u8], derived: &[u64; secret::DERIVED_WORDS]) {
-        for (stripe, keys) in stripes.as_chunks().0.iter().zip(derived.windows(STRIPE_WORDS)) {
-            self.absorb(stripe, keys.try_into().expect("a window is as long as asked"));
-        }
-    }
-
     #[inline(always)]
     fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
         for lane in 0..STRIPE_WORDS {
@@ -126,31 +110,72 @@ impl Accumulators {
         }
     }
 
+    /// Stripe after stripe, the secret moving on by one word each time.
+    #[inline(always)]
+    fn absorb_all(
+        &mut self,
+        stripes: &[[u8; STRIPE_BYTES]],
+        derived: &[u64; secret::DERIVED_WORDS],
+    ) {
+        for (stripe, keys) in stripes.iter().zip(derived.windows(STRIPE_WORDS)) {
+            // A barrier: the compiler is to make vectors of the lanes of a stripe. It would
+            // rather make them of two stripes, which takes gathering.
+            std::hint::black_box(());
+            self.absorb(stripe, keys.try_into().expect("a window is as long as asked"));
+        }
+    }
+
     /// The accumulators of the specification.
     #[inline(always)]
     fn joined(&self) -> [u64; STRIPE_WORDS] {
         std::array::from_fn(|lane| self.products[lane].wrapping_add(self.data[lane ^ 1]))
     }
+}
 
-    #[inline(always)]
-    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
-        let joined = self.joined();
-        for lane in 0..STRIPE_WORDS {
-            let value = joined[lane] ^ (joined[lane] >> 47) ^ keys[lane];
-            self.products[lane] = value.wrapping_mul(PRIME32_1);
-        }
-        self.data = [0; STRIPE_WORDS];
-    }
+// The loops over stripes are functions by themselves, with their accumulators going in and out
+// by value, since inside a larger function the compiler does not make vectors at all: two to
+// three times slower.
 
-    #[inline(always)]
-    fn merge(&self, keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
-        let joined = self.joined();
-        let mut sum = length_term(len);
-        for i in (0..STRIPE_WORDS).step_by(2) {
-            sum = sum.wrapping_add(fold64(joined[i] ^ keys[i], joined[i + 1] ^ keys[i + 1]));
-        }
-        avalanche(sum)
+#[inline(never)]
+fn absorb(
+    mut accumulators: Accumulators,
+    stripes: &[[u8; STRIPE_BYTES]],
+    derived: &[u64; secret::DERIVED_WORDS],
+) -> [u64; STRIPE_WORDS] {
+    accumulators.absorb_all(stripes, derived);
+    accumulators.joined()
+}
+
+#[inline(never)]
+fn absorb_last(
+    mut accumulators: Accumulators,
+    stripes: &[[u8; STRIPE_BYTES]],
+    derived: &[u64; secret::DERIVED_WORDS],
+    last: &[u8; STRIPE_BYTES],
+    last_keys: &[u64; STRIPE_WORDS],
+) -> [u64; STRIPE_WORDS] {
+    accumulators.absorb_all(stripes, derived);
+    accumulators.absorb(last, last_keys);
+    accumulators.joined()
+}
+
+#[inline(always)]
+fn scramble(sums: [u64; STRIPE_WORDS], derived: &[u64; secret::DERIVED_WORDS]) -> Accumulators {
+    let keys = secret::scramble(derived);
+    let scrambled = |lane: usize| {
+        let sum = sums[lane] ^ (sums[lane] >> 47) ^ keys[lane];
+        sum.wrapping_mul(PRIME32_1)
+    };
+    Accumulators { products: std::array::from_fn(scrambled), data: [0; STRIPE_WORDS] }
+}
+
+#[inline(always)]
+fn merge(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
+    let mut sum = length_term(len);
+    for i in (0..STRIPE_WORDS).step_by(2) {
+        sum = sum.wrapping_add(fold64(sums[i] ^ keys[i], sums[i + 1] ^ keys[i + 1]));
     }
+    sum
 }
 
 /// The 128-bit product, folded to its two halves' xor.
@@ -160,8 +185,9 @@ fn fold64(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// The finish of every input but the shortest, and of a chain step.
 #[inline(always)]
-fn avalanche(mut hash: u64) -> u64 {
+pub(crate) fn avalanche(mut hash: u64) -> u64 {
     hash ^= hash >> 37;
     hash = hash.wrapping_mul(PRIME_AVALANCHE);
     hash ^ (hash >> 32)
