@@ -77,15 +77,14 @@ pub(crate) fn sum_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
 /// More than 240 bytes, up to the last avalanche.
 #[inline(always)]
 pub(crate) fn sum_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
-    let mut accumulators = Accumulators { products: INITIAL_ACCUMULATORS, data: [0; 8] };
     // The last stripe is apart: it may begin inside the one before, and is always there.
     let (stripes, _) = input[..input.len() - 1].as_chunks();
     let last = input.last_chunk().expect("a long input is longer than a stripe");
-    let mut blocks = stripes.chunks_exact(STRIPES_PER_SCRAMBLE);
-    for block in &mut blocks {
-        accumulators = scramble(absorb(accumulators, block, &keys.derived), &keys.derived);
-    }
-    let sums = absorb_last(accumulators, blocks.remainder(), &keys.derived, last, &keys.last);
+    let sums = if stripes.len() < STRIPES_PER_SCRAMBLE {
+        absorb_short(stripes, last, keys)
+    } else {
+        absorb_long(stripes, last, keys)
+    };
     merge(sums, &keys.merge, input.len())
 }
 
@@ -99,6 +98,8 @@ struct Accumulators {
 }
 
 impl Accumulators {
+    const START: Self = Self { products: INITIAL_ACCUMULATORS, data: [0; STRIPE_WORDS] };
+
     #[inline(always)]
     fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
         for lane in 0..STRIPE_WORDS {
@@ -132,30 +133,47 @@ impl Accumulators {
     }
 }
 
-// The loops over stripes are functions by themselves, with their accumulators going in and out
-// by value, since inside a larger function the compiler does not make vectors at all: two to
-// three times slower.
+// The loops over stripes are functions by themselves, since inside a larger one the compiler
+// does not make vectors at all: two to three times slower.
 
+/// All stripes of an input that takes no scramble.
 #[inline(never)]
-fn absorb(
-    mut accumulators: Accumulators,
+fn absorb_short(
     stripes: &[[u8; STRIPE_BYTES]],
-    derived: &[u64; secret::DERIVED_WORDS],
+    last: &[u8; STRIPE_BYTES],
+    keys: &StripeKeys,
 ) -> [u64; STRIPE_WORDS] {
-    accumulators.absorb_all(stripes, derived);
+    let mut accumulators = Accumulators::START;
+    accumulators.absorb_all(stripes, &keys.derived);
+    accumulators.absorb(last, &keys.last);
     accumulators.joined()
 }
 
+/// All stripes of an input that takes at least one scramble.
 #[inline(never)]
-fn absorb_last(
+fn absorb_long(
+    stripes: &[[u8; STRIPE_BYTES]],
+    last: &[u8; STRIPE_BYTES],
+    keys: &StripeKeys,
+) -> [u64; STRIPE_WORDS] {
+    let mut accumulators = Accumulators::START;
+    let mut blocks = stripes.chunks_exact(STRIPES_PER_SCRAMBLE);
+    for block in &mut blocks {
+        accumulators = scramble(absorb_block(accumulators, block, &keys.derived), &keys.derived);
+    }
+    accumulators.absorb_all(blocks.remainder(), &keys.derived);
+    accumulators.absorb(last, &keys.last);
+    accumulators.joined()
+}
+
+/// The stripes before a scramble.
+#[inline(never)]
+fn absorb_block(
     mut accumulators: Accumulators,
     stripes: &[[u8; STRIPE_BYTES]],
     derived: &[u64; secret::DERIVED_WORDS],
-    last: &[u8; STRIPE_BYTES],
-    last_keys: &[u64; STRIPE_WORDS],
 ) -> [u64; STRIPE_WORDS] {
     accumulators.absorb_all(stripes, derived);
-    accumulators.absorb(last, last_keys);
     accumulators.joined()
 }
 
