@@ -68,7 +68,7 @@ impl Plans {
         let mut rows = 0;
         for request in requests {
             let request = request.general();
-            let plan = self.plan_one(scheme, block_size, &request, rows);
+            let plan = self.plan_one(scheme, block_size, request, rows);
             if let Ok(plan) = &plan {
                 rows = plan.rows.end;
             }

@@ -156,7 +156,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 };
                 let (seed, block_bytes) = (plan.seeds.salt_hash.0, plan.block_size * TOKEN_BYTES);
                 if !request.mm_runs.is_empty() {
-                    self.run_stretches(&request, plan, lane, scratch);
+                    self.run_stretches(request, plan, lane, scratch);
                 } else if self.backend.lanes(block_bytes) == 1 {
                     scratch.text_keys.set(seed, block_bytes);
                     self.run_alone(lane, plan.first_block, &scratch.text_keys, &mut scratch.tiles);

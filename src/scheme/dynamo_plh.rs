@@ -74,8 +74,8 @@ impl Scheme for DynamoPlh {
 }
 
 impl<'a> sealed::General<'a> for Request<'a> {
-    fn general(&self) -> Request<'a> {
-        *self
+    fn general(&self) -> &Request<'a> {
+        self
     }
 }
 
@@ -91,8 +91,8 @@ impl Scheme for DynamoPlhLegacy {
 }
 
 impl<'a> sealed::General<'a> for LegacyRequest<'a> {
-    fn general(&self) -> Request<'a> {
-        self.0
+    fn general(&self) -> &Request<'a> {
+        &self.0
     }
 }
 

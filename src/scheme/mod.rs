@@ -50,7 +50,7 @@ pub(crate) mod sealed {
     /// What planning and running ask of a request.
     pub trait General<'a> {
         /// The request in its most general form.
-        fn general(&self) -> Request<'a>;
+        fn general(&self) -> &Request<'a>;
     }
 
     /// What planning asks of a scheme.
