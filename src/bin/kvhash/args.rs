@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kvhash::{Backend, BlockSize};
 
+use crate::synth::LengthsFlag;
+
 /// Hashes of KV-cache blocks, identical to the engines' own.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100)]
@@ -19,6 +21,8 @@ pub(crate) enum Command {
     Hash(HashArgs),
     /// Takes lineage hashes apart, or says why they are none.
     Inspect(InspectArgs),
+    /// Writes a file of requests to measure with, the same from the same seed.
+    Synth(SynthArgs),
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +94,65 @@ pub(crate) struct HashArgs {
     /// Say what the run is set to before it begins, and every request's error as it is found.
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SynthArgs {
+    /// Where the requests go: standard output, or a file; compressed where the name ends in .gz
+    /// or .zst.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// How many requests to write.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
+    pub(crate) requests: u64,
+
+    /// What decides everything that is random.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Tokens a prompt, or a turn of a session: const:TOKENS, lognormal:MEDIAN,DEVIATION (of
+    /// the logarithm) or azure:FILE.csv (a trace with a column ContextTokens).
+    #[arg(long, default_value = "const:1024")]
+    pub(crate) lengths: LengthsFlag,
+
+    /// Token ids are below this.
+    #[arg(long, value_name = "N", default_value_t = 128_256)]
+    pub(crate) vocabulary: u32,
+
+    /// Tokens of a prefix that sessions share.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub(crate) shared_prefix: usize,
+
+    /// How many such prefixes there are.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) prefixes: usize,
+
+    /// The share of sessions that begin with one.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    pub(crate) shared_share: f64,
+
+    /// Turns a session. Turns after the first have the new tokens alone, and continue the
+    /// lineage of the ones before by `parent_plh`.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) turns: u64,
+
+    /// Tokens a block, which decides where lineages are continued.
+    #[arg(long, alias = "page-size", value_name = "TOKENS", default_value = "16",
+          allow_negative_numbers = true, value_parser = parse_block_size)]
+    pub(crate) block_size: BlockSize,
+
+    /// The share of sessions with a salt, one of 100.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) salt_share: f64,
+
+    /// The share of sessions with a LoRA adapter, one of 10.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) lora_share: f64,
+
+    /// The share of turns with an image, if they are long enough for one.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) image_share: f64,
 }
 
 #[derive(Debug, Args)]

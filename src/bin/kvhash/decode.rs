@@ -6,6 +6,7 @@ use kvhash::{MmRun, PositionalLineageHash};
 use serde_json::value::RawValue;
 
 use crate::args::SchemeName;
+use crate::digits::{after, scan_tokens, skip_space};
 use crate::fault::{Fault, quote};
 use crate::fields::{Field, Meaning, meaning};
 use crate::json::{Name, Object, find_in_array};
@@ -50,25 +51,85 @@ pub(crate) struct Line {
     pub(crate) decoded: Result<Decoded, Fault>,
 }
 
-/// Reads line `number`; nothing where it is blank. Appends its tokens to `tokens`.
+/// What decoding fills, kept from line to line.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// The tokens of all requests of a chunk.
+    pub(crate) tokens: Vec<u32>,
+    /// A line without its ids.
+    short_line: Vec<u8>,
+}
+
+/// Reads line `number`; nothing where it is blank. Appends its tokens to those of the buffers.
 pub(crate) fn decode_line(
     line: &[u8],
     number: u64,
     rules: &Rules,
-    tokens: &mut Vec<u32>,
+    buffers: &mut Buffers,
 ) -> Option<Line> {
     let line = if number == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
     if line.trim_ascii().is_empty() {
         return None;
     }
+    let start = buffers.tokens.len();
+    if let Some((request_id, decoded)) = decode_fast(line, rules, buffers) {
+        return Some(Line { number, request_id, decoded: Ok(decoded) });
+    }
+    // All errors come from here, so that they do not depend on the way that was tried first.
+    let tokens = &mut buffers.tokens;
+    tokens.truncate(start);
     let mut request_id = None;
-    let start = tokens.len();
-    let decoded = decode(line, rules, tokens, &mut request_id);
+    let decoded = decode(line, rules, None, tokens, &mut request_id);
     if decoded.is_err() {
         tokens.truncate(start);
     }
     Some(Line { number, request_id, decoded })
 }
+
+/// Reads the ids of a line by themselves, and with the library the line that is left without
+/// them. `None` where the line is not as most are, or has an error.
+fn decode_fast(
+    line: &[u8],
+    rules: &Rules,
+    buffers: &mut Buffers,
+) -> Option<(Option<String>, Decoded)> {
+    let Buffers { tokens, short_line } = buffers;
+    let array = find_tokens(line)?;
+    let start = tokens.len();
+    let length = scan_tokens(&line[array..], tokens)?;
+    short_line.clear();
+    short_line.extend_from_slice(&line[..array]);
+    short_line.extend_from_slice(b"[]");
+    short_line.extend_from_slice(&line[array + length..]);
+    let scanned = Scanned { array, tokens: start..tokens.len() };
+    let mut request_id = None;
+    let decoded = decode(short_line, rules, Some(scanned), tokens, &mut request_id).ok()?;
+    Some((request_id, decoded))
+}
+
+/// Ids that were read before the rest of their line.
+struct Scanned {
+    /// Where in the line an empty array stands in for them.
+    array: usize,
+    tokens: Range<usize>,
+}
+
+/// Where in a line the array of the first field of ids begins. The name's closing quote is what
+/// tells it from a piece of a string: in there it would have a backslash before it.
+fn find_tokens(line: &[u8]) -> Option<usize> {
+    let names: [&[u8]; 3] = [b"\"tokens\"", b"\"token_ids\"", b"\"prompt\""];
+    let end = names.into_iter().find_map(|name| {
+        let found = memchr::memmem::find(&line[..line.len().min(FIRST_FIELDS)], name)?;
+        Some(found + name.len())
+    })?;
+    let colon = after(line, skip_space(line, end), b':')?;
+    let array = skip_space(line, colon);
+    (line.get(array) == Some(&b'[')).then_some(array)
+}
+
+/// How far into a line its ids are looked for. Where they come later, the line is read the
+/// other way.
+const FIRST_FIELDS: usize = 4096;
 
 /// A line that was too long to be kept.
 pub(crate) fn too_long(number: u64, bytes: u64, limit: usize) -> Line {
@@ -77,9 +138,11 @@ pub(crate) fn too_long(number: u64, bytes: u64, limit: usize) -> Line {
     Line { number, request_id: None, decoded: Err(fault) }
 }
 
+/// Reads a line with the library, field by field.
 fn decode(
     line: &[u8],
     rules: &Rules,
+    scanned: Option<Scanned>,
     tokens: &mut Vec<u32>,
     request_id: &mut Option<String>,
 ) -> Result<Decoded, Fault> {
@@ -117,10 +180,17 @@ fn decode(
         let value = value.get();
         match field {
             Field::RequestId => {}
-            Field::Tokens => {
-                parse_tokens(name, value, tokens)?;
-                decoded.tokens.end = tokens.len();
-            }
+            Field::Tokens => match &scanned {
+                // Not another array of the same name, inside of another field.
+                Some(Scanned { array, tokens }) if value.as_ptr() == line[*array..].as_ptr() => {
+                    decoded.tokens = tokens.clone();
+                }
+                _ => {
+                    let start = tokens.len();
+                    parse_tokens(name, value, tokens)?;
+                    decoded.tokens = start..tokens.len();
+                }
+            },
             Field::LoraName => decoded.lora_name = parse_text(name, value)?,
             Field::Salt => decoded.salt = parse_text(name, value)?,
             Field::MmInfo => decoded.mm_runs = parse_runs(name, value)?,
@@ -200,7 +270,7 @@ fn parse_digits<T: std::str::FromStr>(json: &str) -> Option<T> {
 
 fn parse_tokens(field: &str, json: &str, tokens: &mut Vec<u32>) -> Result<(), Fault> {
     let start = tokens.len();
-    if scan_tokens(json.as_bytes(), tokens).is_some() {
+    if scan_tokens(json.as_bytes(), tokens) == Some(json.len()) {
         return Ok(());
     }
     tokens.truncate(start);
@@ -227,31 +297,6 @@ fn parse_tokens(field: &str, json: &str, tokens: &mut Vec<u32>) -> Result<(), Fa
         )),
         _ => Err(Fault::bad_field(field, json, "an array of token ids")),
     }
-}
-
-/// Reads an array of token ids. `None` at anything else.
-fn scan_tokens(json: &[u8], tokens: &mut Vec<u32>) -> Option<()> {
-    let inside = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
-    if inside.trim_ascii().is_empty() {
-        return Some(());
-    }
-    for element in inside.split(|&byte| byte == b',') {
-        let digits = element.trim_ascii();
-        // More than ten digits are more than 2^32, and ten cannot overflow 64 bits.
-        if digits.is_empty() || digits.len() > 10 {
-            return None;
-        }
-        let mut id = 0u64;
-        for byte in digits {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            id = id * 10 + u64::from(digit);
-        }
-        tokens.push(u32::try_from(id).ok()?);
-    }
-    Some(())
 }
 
 fn parse_runs(field: &str, json: &str) -> Result<Vec<MmRun>, Fault> {

@@ -8,7 +8,7 @@ use kvhash::{Columns, DynamoPlh, DynamoPlhLegacy, Engine, Lineages};
 
 use crate::Outcome;
 use crate::args::{Column, HashArgs, OnError, SchemeName};
-use crate::decode::{self, Decoded, Line, Rules};
+use crate::decode::{self, Buffers, Decoded, Line, Rules};
 use crate::fault::Fault;
 use crate::input::{self, Chunk, Chunks, Lines};
 use crate::output::Output;
@@ -150,23 +150,24 @@ struct Piece {
 impl<S: LineScheme> Job<S> {
     /// A function that a thread calls for chunk after chunk, with memory of its own.
     fn worker(&self) -> impl FnMut(Chunk) -> Piece {
-        let mut tokens = Vec::new();
+        let mut buffers = Buffers::default();
         let mut lineages = Lineages::default();
         move |chunk| {
-            let piece = self.work(&chunk, &mut tokens, &mut lineages);
+            let piece = self.work(&chunk, &mut buffers, &mut lineages);
             // A giant line does not keep its memory from the chunks after it.
-            if tokens.capacity() > KEPT_TOKENS {
-                tokens = Vec::new();
+            if buffers.tokens.capacity() > KEPT_TOKENS {
+                buffers = Buffers::default();
                 lineages.shrink_to(0);
             }
             piece
         }
     }
 
-    fn work(&self, chunk: &Chunk, tokens: &mut Vec<u32>, lineages: &mut Lineages<S::Row>) -> Piece {
+    fn work(&self, chunk: &Chunk, buffers: &mut Buffers, lineages: &mut Lineages<S::Row>) -> Piece {
         let start = Instant::now();
-        tokens.clear();
-        let lines = self.decode(chunk, tokens);
+        buffers.tokens.clear();
+        let lines = self.decode(chunk, buffers);
+        let tokens = &buffers.tokens;
         let decoded = Instant::now();
 
         let requests: Vec<S::Request<'_>> = lines
@@ -208,7 +209,7 @@ impl<S: LineScheme> Job<S> {
         piece
     }
 
-    fn decode(&self, chunk: &Chunk, tokens: &mut Vec<u32>) -> Vec<Line> {
+    fn decode(&self, chunk: &Chunk, buffers: &mut Buffers) -> Vec<Line> {
         let bytes = match &chunk.lines {
             Lines::Whole(bytes) => bytes,
             Lines::TooLong(bytes) => {
@@ -225,7 +226,7 @@ impl<S: LineScheme> Job<S> {
                     let limit = self.rules.max_line_bytes;
                     return Some(decode::too_long(number, line.len() as u64, limit));
                 }
-                decode::decode_line(line, number, &self.rules, tokens)
+                decode::decode_line(line, number, &self.rules, buffers)
             })
             .collect()
     }

@@ -1,10 +1,11 @@
-//! The command line. Each file is one step: `args` reads flags, `hash` and `inspect` are the
-//! commands; under `hash`, `input` cuts files into chunks of lines, `decode` turns lines into
+//! The command line. Each file is one step: `args` reads flags, `hash`, `inspect` and `synth` are
+//! the commands; under `hash`, `input` cuts files into chunks of lines, `decode` turns lines into
 //! requests, `record` writes results, `pipeline` runs these on threads, and `output` puts the
 //! bytes where they belong.
 
 mod args;
 mod decode;
+mod digits;
 mod fault;
 mod fields;
 mod hash;
@@ -17,6 +18,7 @@ mod progress;
 mod record;
 mod scheme;
 mod summary;
+mod synth;
 
 use std::io;
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Hash(args) => hash::run(args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Synth(args) => synth::run(&args),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
