@@ -923,6 +923,113 @@ fn inspect_knows_the_legacy_layout() {
     }
 }
 
+/// The requests of a synthetic file.
+fn synth(args: &[&str]) -> Vec<Value> {
+    let output = run(&[&["synth"], args].concat(), "");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(output.stderr.is_empty());
+    records(&output)
+}
+
+fn ids(request: &Value) -> Vec<u32> {
+    serde_json::from_value(request["tokens"].clone()).unwrap()
+}
+
+#[test]
+fn synthetic_files_are_the_same_from_the_same_seed() {
+    let args = ["-n", "20", "--lengths", "lognormal:300,1.0", "--salt-share", "0.5"];
+    let seeded = |seed| run(&[&["synth"], &args[..], &["--seed", seed]].concat(), "").stdout;
+    assert_eq!(seeded("1"), seeded("1"));
+    assert_ne!(seeded("1"), seeded("2"));
+    // Pinned: a file that was measured with is to be had again, with every release.
+    let first = &synth(&["-n", "1", "--lengths", "const:4", "--seed", "7"])[0];
+    assert_eq!(first, &json!({ "request_id": "r0", "tokens": [58028, 31991, 60017, 42077] }));
+}
+
+#[test]
+fn synthetic_files_have_what_was_asked_for() {
+    let constant = synth(&["-n", "5", "--lengths", "const:100", "--vocabulary", "50"]);
+    assert_eq!(constant.len(), 5);
+    assert!(constant.iter().all(|request| ids(request).len() == 100));
+    assert!(constant.iter().flat_map(ids).all(|id| id < 50));
+
+    let lengths: Vec<usize> = synth(&["-n", "400", "--lengths", "lognormal:500,0.5"])
+        .iter()
+        .map(|request| ids(request).len())
+        .collect();
+    let shorter = lengths.iter().filter(|&&length| length < 500).count();
+    assert!((150..250).contains(&shorter), "{shorter} of 400 below the median");
+
+    let folder = TempDir::new().unwrap();
+    let trace = write(&folder, "t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n1,7,2\n2,9,3\n");
+    let lengths = format!("azure:{}", trace.display());
+    let traced = synth(&["-n", "3", "--lengths", &lengths]);
+    assert_eq!(traced.iter().map(|request| ids(request).len()).collect::<Vec<_>>(), [7, 9, 7]);
+
+    let shared = synth(&["-n", "4", "--lengths", "const:50", "--shared-prefix", "30"]);
+    for request in &shared[1..] {
+        assert_eq!(ids(request)[..30], ids(&shared[0])[..30]);
+        assert_ne!(ids(request)[30..], ids(&shared[0])[30..]);
+    }
+
+    let args = ["--lora-share", "0.5", "--salt-share", "0.5", "--image-share", "1"];
+    let mixed = synth(&[&["-n", "200", "--lengths", "const:2000"], &args[..]].concat());
+    for name in ["salt", "lora_name"] {
+        let with = mixed.iter().filter(|request| request[name].is_string()).count();
+        assert!((60..140).contains(&with), "{with} of 200 with a {name}");
+    }
+    assert!(mixed.iter().all(|request| request["mm_info"].as_array().unwrap().len() == 1));
+}
+
+#[test]
+fn synthetic_sessions_continue_their_lineages() {
+    let args = [
+        "--turns=4",
+        "--lengths=lognormal:900,0.7",
+        "--block-size=16",
+        "--image-share=0.7",
+        "--salt-share=0.5",
+        "--shared-prefix=100",
+    ];
+    let output = run(&[&["synth", "-n", "22"], &args[..]].concat(), "");
+    let requests = records(&output);
+    let hashed = run(&["hash", "-q"], output.stdout);
+    assert_eq!(code(&hashed), 0);
+    let hashed = records(&hashed);
+    // What all turns of a session say, said at once, has the hashes of its turns.
+    for (turns, results) in requests.chunks(4).zip(hashed.chunks(4)) {
+        let mut tokens: Vec<u32> = Vec::new();
+        let mut plhs: Vec<Value> = Vec::new();
+        for (turn, result) in turns.iter().zip(results) {
+            assert_eq!(turn["parent_plh"].is_string(), !plhs.is_empty());
+            tokens.truncate(16 * plhs.len());
+            tokens.extend(ids(turn));
+            plhs.extend(result["plh"].as_array().unwrap().iter().cloned());
+        }
+        let mut whole = turns[turns.len() - 1].clone();
+        whole["tokens"] = json!(tokens);
+        whole.as_object_mut().unwrap().remove("parent_plh");
+        let whole = &records(&run(&["hash", "-q"], whole.to_string()))[0];
+        assert_eq!(whole["plh"].as_array().unwrap(), &plhs);
+    }
+}
+
+#[test]
+fn wrong_settings_of_a_synthetic_file_say_what_would_be_right() {
+    for (args, hint) in [
+        (["--lengths", "7"], "const:TOKENS"),
+        (["--lengths", "lognormal:a,b"], "lognormal:MEDIAN,DEVIATION"),
+        (["--lengths", "azure:/no/such/file.csv"], "/no/such/file.csv"),
+        (["--salt-share", "1.5"], "from 0 to 1"),
+        (["--turns", "0"], "at least 1"),
+        (["-o", "/no/such/folder/file"], "/no/such/folder/file"),
+    ] {
+        let output = run(&[&["synth"], &args[..]].concat(), "");
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_is_bounded_by_what_is_on_the_way() {

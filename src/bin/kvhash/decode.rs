@@ -24,7 +24,7 @@ pub(crate) struct Rules {
 }
 
 /// A line that is a request. Its tokens are with those of its chunk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Decoded {
     pub(crate) tokens: Range<usize>,
     pub(crate) lora_name: Option<String>,
@@ -387,4 +387,122 @@ pub(crate) fn from_hex(text: &str, digits: usize) -> Option<u128> {
         return None;
     }
     u128::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the library alone makes of a line, and what the fast way does, with the ids in
+    /// their place.
+    fn both_ways(line: &str, ignore_unknown: bool) -> (String, Option<String>) {
+        let rules = Rules {
+            scheme: SchemeName::DynamoPlh,
+            ignore_unknown,
+            max_blocks: None,
+            max_line_bytes: usize::MAX,
+        };
+        let show = |id: Option<String>, decoded: Result<Decoded, Fault>, tokens: &[u32]| {
+            let ids = decoded.as_ref().map(|decoded| tokens[decoded.tokens.clone()].to_vec());
+            let fields = decoded
+                .as_ref()
+                .map(|decoded| format!("{:?}", Decoded { tokens: 0..0, ..decoded.clone() }));
+            format!("{id:?} {ids:?} {fields:?}")
+        };
+        let (mut tokens, mut id) = (vec![7], None);
+        let decoded = decode(line.as_bytes(), &rules, None, &mut tokens, &mut id);
+        let slow = show(id, decoded, &tokens);
+        let mut buffers = Buffers { tokens: vec![7], short_line: vec![1, 2, 3] };
+        let fast = decode_fast(line.as_bytes(), &rules, &mut buffers)
+            .map(|(id, decoded)| show(id, Ok(decoded), &buffers.tokens));
+        (slow, fast)
+    }
+
+    fn field() -> impl Strategy<Value = String> {
+        let name = proptest::sample::select(vec![
+            "tokens",
+            "token_ids",
+            "prompt",
+            "salt",
+            "request_id",
+            "x",
+            r"to\u006bens",
+            "mm_info",
+            "block_size",
+            r#"\"tokens\":[1]"#,
+            "",
+        ]);
+        let value = proptest::sample::select(vec![
+            "[]",
+            "[1,2,3]",
+            "[ 1 , 22,333 ]",
+            "[1, 2, 3, 4]",
+            "[4294967295]",
+            "[4294967296]",
+            "[-1]",
+            "[1.0]",
+            "[01]",
+            "[1,]",
+            "[1 2]",
+            "[[1]]",
+            r#""a""#,
+            r#""tokens""#,
+            r#""\"tokens\":[9]""#,
+            r#""é""#,
+            r#"{"tokens":[5]}"#,
+            r#"{"tokens":[5]"#,
+            "null",
+            "16",
+            "0",
+            r#"[{"mm_hash":1,"offset":0,"length":1}]"#,
+            "1e3",
+            "",
+        ]);
+        let space = proptest::sample::select(vec!["", "", "", " ", "\t", "\u{a0}"]);
+        (name, space.clone(), value, space)
+            .prop_map(|(name, a, value, b)| format!("\"{name}\"{a}:{b}{value}"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn the_fast_way_gives_what_the_library_gives(
+            fields in proptest::collection::vec(field(), 0..4),
+            cut in 0..400usize,
+            ignore_unknown in any::<bool>(),
+        ) {
+            let mut line = format!("{{{}}}", fields.join(","));
+            // Most lines are whole.
+            if cut < line.len() && line.is_char_boundary(cut) && cut % 3 == 0 {
+                line.truncate(cut);
+            }
+            let (slow, fast) = both_ways(&line, ignore_unknown);
+            if let Some(fast) = fast {
+                prop_assert_eq!(fast, slow, "{}", line);
+            }
+        }
+    }
+
+    #[test]
+    fn ordinary_lines_take_the_fast_way() {
+        for line in [
+            r#"{"tokens":[1,2,3]}"#,
+            r#"{"request_id":"r1","tokens":[101, 7592, 2088],"salt":"a"}"#,
+            r#" { "salt" : "a" , "token_ids" : [ 1 ] , "block_size" : 4 } "#,
+            r#"{"prompt":[1],"mm_info":[{"mm_hash":"a81c6cb15bc51918","offset":0,"length":1}]}"#,
+        ] {
+            let (slow, fast) = both_ways(line, false);
+            assert_eq!(fast, Some(slow), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_array_of_the_same_name_elsewhere_is_not_taken_for_it() {
+        let line = r#"{"x":{"tokens":[1,2]},"tokens":[3]}"#;
+        let (slow, fast) = both_ways(line, true);
+        assert_eq!(fast, Some(slow.clone()));
+        assert!(slow.contains("[3]"), "{slow}");
+    }
 }

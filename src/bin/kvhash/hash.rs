@@ -217,11 +217,9 @@ impl<S: LineScheme> Job<S> {
                 return vec![decode::too_long(chunk.first_line, *bytes, limit)];
             }
         };
-        bytes
-            .split_inclusive(|&byte| byte == b'\n')
+        split_lines(bytes)
             .zip(chunk.first_line..)
             .filter_map(|(line, number)| {
-                let line = line.strip_suffix(b"\n").unwrap_or(line);
                 if line.len() > self.rules.max_line_bytes {
                     let limit = self.rules.max_line_bytes;
                     return Some(decode::too_long(number, line.len() as u64, limit));
@@ -244,6 +242,19 @@ impl<S: LineScheme> Job<S> {
         piece.totals.errors += 1;
         write_fault(&mut piece.records, line, input, fault);
     }
+}
+
+/// The lines of a chunk, without their ends.
+fn split_lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+        let line = &bytes[..end];
+        bytes = bytes.get(end + 1..).unwrap_or_default();
+        Some(line)
+    })
 }
 
 /// How much room for tokens a thread keeps from chunk to chunk.
