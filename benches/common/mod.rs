@@ -83,6 +83,9 @@ pub fn peer_requests(shape: &Shape, prompts: &[Vec<u32>]) -> Vec<dynamo_kv_hashi
         .collect()
 }
 
+/// What [`compare`] measures, ours last.
+pub const COMPARED: &[&str] = &["read limit", "dynamo-kv-hashing", "dynamo-kv-router", "kvhash"];
+
 /// Runs one shape through ours and the peers: equality first, then the clock.
 pub fn compare(criterion: &mut Criterion, shape: &Shape) {
     let prompts = shape.make_prompts();
@@ -159,18 +162,18 @@ pub fn pin() {
     }
 }
 
-/// Prints, for every shape that was just measured: the shortest time, as ns a block and as
-/// GB/s of token ids, and how many times ours it is.
-pub fn print_table(shapes: &[Shape], functions: &[&str]) {
-    println!("\n| shape | function | ns a block | GB/s | × kvhash |");
+/// Prints, for every shape that was just measured and each of its functions: the shortest time,
+/// as ns a block and as GB/s of token ids, and how many times that of the last function it is.
+pub fn print_table(shapes: &[(Shape, &[&str])]) {
+    println!("\n| shape | function | ns a block | GB/s | times the last |");
     println!("|---|---|---|---|---|");
-    for shape in shapes {
-        let ours = shortest(shape.name, functions[functions.len() - 1]);
-        for function in functions {
+    for (shape, functions) in shapes {
+        let last = functions.last().and_then(|function| shortest(shape.name, function));
+        for function in *functions {
             let Some(time) = shortest(shape.name, function) else { continue };
             let nanoseconds = time / shape.blocks() as f64;
             let gigabytes = (4 * shape.prompts * shape.tokens) as f64 / time;
-            let ratio = ours.map_or(String::new(), |ours| format!("{:.2}", time / ours));
+            let ratio = last.map_or(String::new(), |last| format!("{:.2}", time / last));
             let name = shape.name;
             println!("| {name} | {function} | {nanoseconds:.2} | {gigabytes:.1} | {ratio} |");
         }
