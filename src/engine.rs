@@ -273,7 +273,7 @@ impl<S: Scheme> EngineBuilder<S> {
 
     /// How many threads a large batch is hashed on. 1, the default, is the calling thread and
     /// no other; 0 is as many as the process may use. Small batches stay on the calling thread
-    /// in any case. Threads are started by the first batch that needs them and belong to the
+    /// in any case; more threads than rayon's limit are taken for that many. Threads are started by the first batch that needs them and belong to the
     /// engine.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Threads::Own(threads), ..self }
@@ -303,7 +303,7 @@ impl<S: Scheme> EngineBuilder<S> {
     pub(crate) fn engine(self) -> Engine<S> {
         let (threads, pool) = match self.threads {
             Threads::Own(0) => (available_threads(), OnceLock::new()),
-            Threads::Own(threads) => (threads, OnceLock::new()),
+            Threads::Own(threads) => (threads.min(rayon::max_num_threads()), OnceLock::new()),
             Threads::Pool(pool) => (pool.current_num_threads(), OnceLock::from(Some(pool))),
         };
         Engine {

@@ -879,6 +879,12 @@ fn inspect_takes_hashes_apart_in_every_encoding() {
         assert_eq!(record["parent_fragment"], "00003fffffffffff");
         assert_eq!(record["parent_fragment_bits"], 46);
     }
+    let bytes = [b"\xef\xbb\xbf", forms[0].as_bytes(), b"\n\xff\n"].concat();
+    let output = run(&["inspect", "-"], bytes);
+    assert_eq!(code(&output), 1);
+    assert_eq!(records(&output)[0]["position"], 300);
+    assert_eq!(records(&output)[1]["error"]["kind"], "InvalidPlh");
+    assert_eq!(code(&run(&["inspect", "--encoding", "dec", "+5"], "")), 1);
     // From standard input; and an encoding that the digits alone do not tell.
     let output = run(&["inspect", "-"], forms.join("\n"));
     assert_eq!(records(&output).len(), 4);
@@ -921,6 +927,104 @@ fn inspect_knows_the_legacy_layout() {
             assert_eq!(&record["plh"], plh);
         }
     }
+}
+
+#[test]
+fn unknown_parts_of_a_run_pass_when_asked() {
+    let run_with = |more: &str| {
+        let runs = format!(",\"mm_info\":[{{\"mm_hash\":1,\"offset\":0,\"length\":1{more}}}]");
+        records(&run(&["hash", "-q", "--ignore-unknown"], line(&runs)))
+    };
+    assert_eq!(run_with(",\"modality\":\"image\""), run_with(""));
+}
+
+#[test]
+fn an_id_that_is_no_text_is_not_echoed() {
+    let record = &records(&run(&["hash", "-q"], line(",\"request_id\":\"\\ud800\"")))[0];
+    assert_eq!(record["error"]["field"], "request_id");
+    assert_eq!(record["request_id"], 1);
+}
+
+#[test]
+fn what_the_input_says_does_not_move_the_cursor() {
+    let output = run(&["hash", "-v"], line(",\"\\u001b[31mred\\nkvhash: forged\":1"));
+    let said = stderr(&output);
+    assert!(!said.contains('\u{1b}') && !said.contains("\nkvhash: forged"), "{said}");
+}
+
+#[test]
+fn more_threads_than_there_can_be_are_as_many_as_there_can_be() {
+    for threads in ["5000", "18446744073709551615"] {
+        let output = run(&["hash", "--threads", threads], line(""));
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert!(stderr(&output).contains("1024 threads"));
+    }
+}
+
+#[test]
+fn the_summary_has_a_file_of_its_own() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.jsonl");
+    let out = out.to_str().unwrap();
+    for path in ["-", out, "/no/such/folder/summary.json"] {
+        let output = run(&["hash", "-o", out, "--summary", path], line(""));
+        assert_eq!(code(&output), 2, "{path}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "before anything is written");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_are_replaced_keep_their_mode_and_links_their_target() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = TempDir::new().unwrap();
+    let private = write(&folder, "private.jsonl", "old");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+    let link = folder.path().join("link.jsonl");
+    symlink("private.jsonl", &link).unwrap();
+    let output = run(&["hash", "-q", "-o", link.to_str().unwrap()], line(""));
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(link.is_symlink());
+    assert!(fs::read_to_string(&private).unwrap().contains("plh"));
+    assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let nowhere = folder.path().join("nowhere.jsonl");
+    symlink("missing.jsonl", &nowhere).unwrap();
+    let output = run(&["hash", "-q", "-o", nowhere.to_str().unwrap()], line(""));
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("link"), "{}", stderr(&output));
+}
+
+#[test]
+fn nobody_has_to_listen_to_what_is_said() {
+    let Ok(full) = fs::File::options().write(true).open("/dev/full") else { return };
+    let folder = TempDir::new().unwrap();
+    let good = write(&folder, "good.jsonl", line(""));
+    for (path, expected) in [(good, 0), (folder.path().join("missing"), 2)] {
+        let status = kvhash()
+            .args(["hash", "-v"])
+            .arg(path)
+            .stdout(Stdio::null())
+            .stderr(full.try_clone().unwrap())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(expected));
+    }
+}
+
+#[test]
+fn more_inputs_than_files_can_be_open() {
+    let folder = TempDir::new().unwrap();
+    let paths: Vec<PathBuf> =
+        (0..40).map(|i| write(&folder, &format!("{i}.jsonl"), line(""))).collect();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 20; exec \"$0\" hash -q \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_kvhash"))
+        .args(paths)
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(records(&output).len(), 40);
 }
 
 /// The requests of a synthetic file.
@@ -971,6 +1075,9 @@ fn synthetic_files_have_what_was_asked_for() {
         assert_eq!(ids(request)[..30], ids(&shared[0])[..30]);
         assert_ne!(ids(request)[30..], ids(&shared[0])[30..]);
     }
+
+    let small = ["-n", "1", "--lengths", "const:3000", "--image-share", "1", "--vocabulary", "100"];
+    assert!(ids(&synth(&small)[0]).iter().all(|&id| id < 100));
 
     let args = ["--lora-share", "0.5", "--salt-share", "0.5", "--image-share", "1"];
     let mixed = synth(&[&["-n", "200", "--lengths", "const:2000"], &args[..]].concat());
@@ -1023,6 +1130,9 @@ fn wrong_settings_of_a_synthetic_file_say_what_would_be_right() {
         (["--salt-share", "1.5"], "from 0 to 1"),
         (["--turns", "0"], "at least 1"),
         (["-o", "/no/such/folder/file"], "/no/such/folder/file"),
+        (["--prefixes", "0"], "at least 1"),
+        (["--lengths", "const:18446744073709551615"], "16777216"),
+        (["--shared-prefix", "18446744073709551615"], "16777216"),
     ] {
         let output = run(&[&["synth"], &args[..]].concat(), "");
         assert_eq!(code(&output), 2, "{args:?}");

@@ -170,7 +170,21 @@ fn no_thread_that_was_not_asked_for() {
     two.hash(&[Request::new(&tokens[0][..1000])], &mut lineages);
     assert_eq!(kvhash_threads(), 0, "a small batch stays where it is");
     two.hash(&requests, &mut lineages);
+    // A thread has its name once it runs, which may be after the batch is done.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while kvhash_threads() < 2 && std::time::Instant::now() < patience {
+        std::thread::yield_now();
+    }
     assert_eq!(kvhash_threads(), 2);
+}
+
+#[test]
+fn more_threads_than_there_can_be_are_as_many_as_there_can_be() {
+    let engine = Engine::builder().threads(usize::MAX).build().unwrap();
+    assert_eq!(engine.threads(), rayon::max_num_threads());
+    let mut lineages = Lineages::new();
+    engine.hash(&[Request::new(&[1; 16])], &mut lineages);
+    assert_eq!(lineages.get(0).unwrap().plhs().len(), 1);
 }
 
 #[test]

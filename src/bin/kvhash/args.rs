@@ -71,7 +71,7 @@ pub(crate) struct HashArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 128 << 20)]
     pub(crate) max_line_bytes: usize,
 
-    /// Threads for decoding and hashing together; 0 is what the process may use.
+    /// Threads for decoding and hashing together, up to 1024; 0 is what the process may use.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) threads: usize,
 

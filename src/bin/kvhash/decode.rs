@@ -60,6 +60,13 @@ pub(crate) struct Buffers {
     short_line: Vec<u8>,
 }
 
+impl Buffers {
+    /// The memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<u32>() * self.tokens.capacity() + self.short_line.capacity()
+    }
+}
+
 /// Reads line `number`; nothing where it is blank. Appends its tokens to those of the buffers.
 pub(crate) fn decode_line(
     line: &[u8],
@@ -193,7 +200,7 @@ fn decode(
             },
             Field::LoraName => decoded.lora_name = parse_text(name, value)?,
             Field::Salt => decoded.salt = parse_text(name, value)?,
-            Field::MmInfo => decoded.mm_runs = parse_runs(name, value)?,
+            Field::MmInfo => decoded.mm_runs = parse_runs(name, value, rules)?,
             Field::BlockSize => decoded.block_size = parse_integer(name, value)?,
             Field::MaxBlocks => {
                 decoded.max_blocks = parse_integer(name, value)?.or(rules.max_blocks);
@@ -239,7 +246,9 @@ fn duplicate_field(name: &str, first: &str) -> Fault {
 fn parse_request_id(json: &str) -> Result<Option<String>, Fault> {
     match json.as_bytes()[0] {
         b'n' => Ok(None),
-        b'"' | b'-' | b'0'..=b'9' => Ok(Some(json.into())),
+        b'-' | b'0'..=b'9' => Ok(Some(json.into())),
+        // Half of a surrogate pair is no text, and would make the record no JSON.
+        b'"' if serde_json::from_str::<Name<'_>>(json).is_ok() => Ok(Some(json.into())),
         _ => Err(Fault::bad_field("request_id", json, "a string or a number")),
     }
 }
@@ -299,13 +308,13 @@ fn parse_tokens(field: &str, json: &str, tokens: &mut Vec<u32>) -> Result<(), Fa
     }
 }
 
-fn parse_runs(field: &str, json: &str) -> Result<Vec<MmRun>, Fault> {
+fn parse_runs(field: &str, json: &str, rules: &Rules) -> Result<Vec<MmRun>, Fault> {
     let mut runs = Vec::new();
     if json == "null" {
         return Ok(runs);
     }
     let fault = find_in_array(json, |index, element| {
-        match parse_run(&format!("{field}[{index}]"), element.get()) {
+        match parse_run(&format!("{field}[{index}]"), element.get(), rules) {
             Ok(run) => {
                 runs.push(run);
                 None
@@ -320,7 +329,7 @@ fn parse_runs(field: &str, json: &str) -> Result<Vec<MmRun>, Fault> {
     }
 }
 
-fn parse_run(field: &str, json: &str) -> Result<MmRun, Fault> {
+fn parse_run(field: &str, json: &str, rules: &Rules) -> Result<MmRun, Fault> {
     let expected = "an object of mm_hash, offset and length";
     let Ok(Object(parts)) = serde_json::from_str(json) else {
         return Err(Fault::bad_field(field, json, expected));
@@ -332,6 +341,7 @@ fn parse_run(field: &str, json: &str) -> Result<MmRun, Fault> {
             "mm_hash" => &mut mm_hash,
             "offset" => &mut offset,
             "length" => &mut length,
+            _ if rules.ignore_unknown => continue,
             _ => return Err(unknown_field(&path, value)),
         };
         if part.is_some() {

@@ -1,6 +1,6 @@
 //! `kvhash hash`: requests in, hashes out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -30,14 +30,14 @@ fn run_scheme<S: LineScheme>(args: HashArgs, scheme: S) -> Result<Outcome> {
     let start = Instant::now();
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
+        threads => threads.min(MOST_THREADS),
     };
     let paths = inputs(&args)?;
     let mut progress = Progress::new(args.progress, args.quiet, total_bytes(&paths));
-    let inputs =
-        paths.iter().map(|path| input::open(path, &progress.bar)).collect::<Result<Vec<_>>>()?;
-    let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+    paths.iter().try_for_each(|path| input::check(path))?;
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let output = Output::create(args.output.as_deref())?;
+    let summary_file = args.summary.as_deref().map(|path| summary_file(path, &args)).transpose()?;
     // The threads are those of the pipeline: a chunk is hashed on the one that decoded it.
     let engine = Engine::builder()
         .scheme(scheme)
@@ -60,6 +60,7 @@ fn run_scheme<S: LineScheme>(args: HashArgs, scheme: S) -> Result<Outcome> {
             encoding: args.encoding,
         },
         input_names: (names.len() > 1).then_some(names),
+        verbose: args.verbose,
     };
     if args.verbose {
         let (scheme, block_size) = (args.scheme.name(), args.block_size.tokens());
@@ -69,37 +70,39 @@ fn run_scheme<S: LineScheme>(args: HashArgs, scheme: S) -> Result<Outcome> {
         ));
     }
 
+    let progress_bar = progress.bar.clone();
     let mut writer = Writer {
         output,
         progress: &mut progress,
         totals: Totals::default(),
         on_error: args.on_error,
-        verbose: args.verbose,
         stopped_at: None,
     };
-    let chunks = Chunks::new(inputs, args.max_line_bytes);
+    let chunks = Chunks::new(paths, progress_bar, args.max_line_bytes);
     pipeline::run(chunks, Chunk::bytes, threads, || job.worker(), &mut writer)?;
 
     let Writer { output, totals, stopped_at, .. } = writer;
     progress.finish();
     if let Some(fault) = stopped_at {
         // What there is of a file is not what was asked for, so it does not get its name.
-        eprintln!("kvhash: stopped at {fault}");
+        progress.say(&format!("stopped at {fault}"));
         return Ok(Outcome::SomeFailed);
     }
     output.finish()?;
     let (scheme, backend) = (args.scheme.name(), args.backend);
     let summary = Summary { totals, elapsed: start.elapsed(), scheme, backend, threads };
     if !args.quiet {
-        eprintln!("kvhash: {}", summary.to_line());
+        progress.say(&summary.to_line());
     }
-    if let Some(path) = &args.summary {
-        let mut file = Output::create(Some(path))?;
+    if let Some(mut file) = summary_file {
         file.write(format!("{:#}\n", summary.to_json()).as_bytes())?;
         file.finish()?;
     }
     Ok(if totals.errors == 0 { Outcome::Good } else { Outcome::SomeFailed })
 }
+
+/// The most threads that a run takes, whatever it is told.
+const MOST_THREADS: usize = 1024;
 
 fn inputs(args: &HashArgs) -> Result<Vec<PathBuf>> {
     if args.inputs.is_empty() {
@@ -109,6 +112,14 @@ fn inputs(args: &HashArgs) -> Result<Vec<PathBuf>> {
         bail!("standard input (-) can be read only once");
     }
     Ok(args.inputs.clone())
+}
+
+/// The file of the summary, made before the work so that what is wrong with it is known.
+fn summary_file(path: &Path, args: &HashArgs) -> Result<Output> {
+    if input::is_stdin(path) || Some(path) == args.output.as_deref() {
+        bail!("--summary {}: the summary goes to a file of its own", path.display());
+    }
+    Output::create(Some(path))
 }
 
 /// The size of all inputs together, if all have one.
@@ -135,6 +146,8 @@ struct Job<S: LineScheme> {
     layout: Layout,
     /// The names of the inputs, where records need them: with several.
     input_names: Option<Vec<String>>,
+    /// Whether every error is to be said, besides its record.
+    verbose: bool,
 }
 
 /// The records of a chunk.
@@ -143,7 +156,7 @@ struct Piece {
     totals: Totals,
     /// The first of its requests that failed: where its record begins, and a description.
     first_fault: Option<(usize, String)>,
-    /// The errors, described.
+    /// All errors, described, where they are to be said.
     faults: Vec<String>,
 }
 
@@ -155,7 +168,7 @@ impl<S: LineScheme> Job<S> {
         move |chunk| {
             let piece = self.work(&chunk, &mut buffers, &mut lineages);
             // A giant line does not keep its memory from the chunks after it.
-            if buffers.tokens.capacity() > KEPT_TOKENS {
+            if buffers.bytes() > KEPT_BYTES {
                 buffers = Buffers::default();
                 lineages.shrink_to(0);
             }
@@ -234,11 +247,13 @@ impl<S: LineScheme> Job<S> {
             Some(input) => format!("{input}: line {}", line.number),
             None => format!("line {}", line.number),
         };
-        let description = format!("{place}: {}: {}", fault.kind, fault.message);
+        let describe = || format!("{place}: {}: {}", fault.kind, fault.message);
         if piece.first_fault.is_none() {
-            piece.first_fault = Some((piece.records.len(), description.clone()));
+            piece.first_fault = Some((piece.records.len(), describe()));
         }
-        piece.faults.push(description);
+        if self.verbose {
+            piece.faults.push(describe());
+        }
         piece.totals.errors += 1;
         write_fault(&mut piece.records, line, input, fault);
     }
@@ -257,8 +272,8 @@ fn split_lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How much room for tokens a thread keeps from chunk to chunk.
-const KEPT_TOKENS: usize = 4 << 20;
+/// How much room a thread keeps from chunk to chunk.
+const KEPT_BYTES: usize = 16 << 20;
 
 /// Puts pieces where they belong, in order.
 struct Writer<'a> {
@@ -266,7 +281,6 @@ struct Writer<'a> {
     progress: &'a mut Progress,
     totals: Totals,
     on_error: OnError,
-    verbose: bool,
     /// The error that ended the run.
     stopped_at: Option<String>,
 }
@@ -280,9 +294,7 @@ impl Sink<Piece> for Writer<'_> {
             self.stopped_at = Some(fault);
             return Ok(Flow::Stop);
         }
-        if self.verbose {
-            piece.faults.iter().for_each(|fault| self.progress.say(fault));
-        }
+        piece.faults.iter().for_each(|fault| self.progress.say(fault));
         self.output.write(&piece.records)?;
         self.totals.write += start.elapsed();
         self.progress.tick();

@@ -2,18 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
 use indicatif::ProgressBar;
 
-/// How much is read at once, and about how much a chunk holds.
-const CHUNK_BYTES: usize = 1 << 20;
+/// How much is read at once, and about how much a chunk holds: little enough that what becomes
+/// of it, which may be many times as much, is little too.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A file of requests.
-pub(crate) struct Input {
-    pub(crate) name: String,
+struct Input {
+    name: String,
     reader: Box<dyn Read + Send>,
 }
 
@@ -48,17 +49,31 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens an input. What is read of it moves `progress` on.
-pub(crate) fn open(path: &Path, progress: &ProgressBar) -> Result<Input> {
+/// Finds out whether an input can be opened, without keeping it open.
+pub(crate) fn check(path: &Path) -> Result<()> {
     if is_stdin(path) {
-        let reader = Box::new(progress.wrap_read(io::stdin()));
-        return Ok(Input { name: "-".into(), reader });
+        return Ok(());
     }
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+    let name = path.display();
+    let failure = || format!("cannot read {name}");
+    let metadata = path.metadata().with_context(failure)?;
+    if metadata.is_dir() {
         bail!("cannot read {name}: it is a directory");
     }
+    // Opening a named pipe would be seen at its other end.
+    if metadata.is_file() {
+        File::open(path).with_context(failure)?;
+    }
+    Ok(())
+}
+
+/// Opens an input. What is read of it moves `progress` on.
+fn open(path: &Path, progress: &ProgressBar) -> Result<Input> {
+    let name = path.display().to_string();
+    if is_stdin(path) {
+        return Ok(Input { name, reader: Box::new(progress.wrap_read(io::stdin())) });
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let file = progress.wrap_read(file);
     let reader: Box<dyn Read + Send> = match path.extension().and_then(|suffix| suffix.to_str()) {
         Some("gz") => Box::new(MultiGzDecoder::new(file)),
@@ -70,17 +85,18 @@ pub(crate) fn open(path: &Path, progress: &ProgressBar) -> Result<Input> {
     Ok(Input { name, reader })
 }
 
-/// Cuts inputs, one after the other, into chunks.
+/// Cuts inputs, one after the other, into chunks. Each is opened when its turn comes.
 pub(crate) struct Chunks {
-    inputs: std::vec::IntoIter<Input>,
+    paths: std::vec::IntoIter<PathBuf>,
+    progress: ProgressBar,
     input: usize,
     current: Option<LineReader>,
     max_line_bytes: usize,
 }
 
 impl Chunks {
-    pub(crate) fn new(inputs: Vec<Input>, max_line_bytes: usize) -> Self {
-        Self { inputs: inputs.into_iter(), input: 0, current: None, max_line_bytes }
+    pub(crate) fn new(paths: Vec<PathBuf>, progress: ProgressBar, max_line_bytes: usize) -> Self {
+        Self { paths: paths.into_iter(), progress, input: 0, current: None, max_line_bytes }
     }
 }
 
@@ -91,7 +107,13 @@ impl Iterator for Chunks {
         loop {
             let reader = match &mut self.current {
                 Some(reader) => reader,
-                none => none.insert(LineReader::new(self.inputs.next()?, self.max_line_bytes)),
+                none => {
+                    let input = match open(&self.paths.next()?, &self.progress) {
+                        Ok(input) => input,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    none.insert(LineReader::new(input, self.max_line_bytes))
+                }
             };
             let first_line = reader.line;
             match reader.next_lines() {

@@ -29,10 +29,13 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Outcome> {
             inspect(text)?;
             continue;
         }
-        for line in io::stdin().lock().lines() {
+        for line in io::stdin().lock().split(b'\n') {
             let line = line.context("cannot read standard input")?;
-            if !line.trim().is_empty() {
-                inspect(line.trim())?;
+            // What is not UTF-8 is no lineage hash, and is told so.
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_start_matches('\u{feff}').trim();
+            if !line.is_empty() {
+                inspect(line)?;
             }
         }
     }
@@ -84,7 +87,10 @@ where
     let bits = match encoding {
         Encoding::Display => return text.parse().map_err(|error: PlhError| error.to_string()),
         Encoding::Hex => from_hex(text, 32).ok_or("it is not 32 hex digits")?,
-        Encoding::Dec => text.parse().map_err(|_| "it is no decimal number below 2^128")?,
+        Encoding::Dec if !text.starts_with('+') => {
+            text.parse().map_err(|_| "it is no decimal number below 2^128")?
+        }
+        Encoding::Dec => return Err("it is no decimal number below 2^128".into()),
     };
     H::try_from(bits).map_err(|error| error.to_string())
 }

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Ok(Outcome::SomeFailed) => ExitCode::from(1),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("kvhash: {error:#}");
+            progress::say(&format!("{error:#}"));
             ExitCode::from(2)
         }
     }

@@ -102,8 +102,15 @@ impl Encoder {
 impl Target {
     fn open(path: &Path) -> io::Result<Self> {
         // A link stays a link: what it points to is replaced.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match fs::metadata(&path) {
+        let path = match fs::canonicalize(path) {
+            Ok(path) => path,
+            Err(_) if path.is_symlink() => {
+                return Err(io::Error::other("it is a link that leads nowhere"));
+            }
+            Err(_) => path.to_owned(),
+        };
+        let old = fs::metadata(&path);
+        match &old {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(io::Error::other(anyhow!("it is a directory")));
             }
@@ -124,10 +131,13 @@ impl Target {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // As any new file: what the umask leaves of it.
-            builder.permissions(fs::Permissions::from_mode(0o666));
+            // A file that is replaced keeps its mode; a new one gets what the umask leaves.
+            let permissions =
+                old.map_or(fs::Permissions::from_mode(0o666), |old| old.permissions());
+            builder.permissions(permissions);
         }
-        // The error names the temporary file, of which nobody has heard.
+        // Its error would name the temporary file, of which nobody has heard.
+        fs::metadata(folder)?;
         let file = builder.tempfile_in(folder).map_err(|error| error.kind())?;
         Ok(Self::Temporary(file, path))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use crossbeam::channel::{self, Receiver, Sender, TryRecvError};
 
 /// Whether to go on.
@@ -21,9 +21,9 @@ pub(crate) trait Sink<T> {
     fn idle(&mut self) -> Result<()>;
 }
 
-/// How many bytes of chunks may be on their way at once, and one chunk more: this bounds the
-/// memory, whatever the size of the input.
-const BYTES_ON_THE_WAY: usize = 32 << 20;
+/// How many bytes of chunks may be on their way at once for each thread, and one chunk more:
+/// this bounds the memory, whatever the size of the input.
+const BYTES_ON_THE_WAY: usize = 1 << 20;
 
 /// Takes chunks from `source`, works on them with `threads` threads, and gives the results to
 /// `sink` in the order of the chunks. With one thread everything happens on the calling one.
@@ -57,12 +57,15 @@ where
     let (credit_sender, credits) = channel::unbounded();
     // Not joined: where the sink has had enough, the reader may be waiting for input that
     // never comes.
-    thread::spawn(move || read(source, size, &chunk_sender, &credits));
+    let most = threads * BYTES_ON_THE_WAY;
+    thread::Builder::new()
+        .spawn(move || read(source, size, most, &chunk_sender, &credits))
+        .context("cannot start a thread")?;
     thread::scope(|scope| {
-        for _ in 0..threads {
+        for worker in 0..threads {
             let (chunks, result_sender, start_worker) =
                 (chunks.clone(), result_sender.clone(), &start_worker);
-            scope.spawn(move || {
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
                 let mut work = start_worker();
                 for Numbered { number, bytes, item } in chunks {
                     let item = item.map(&mut work);
@@ -71,6 +74,14 @@ where
                     }
                 }
             });
+            match started {
+                Ok(_) => {}
+                Err(error) if worker == 0 => {
+                    return Err(error).context("cannot start a thread");
+                }
+                // Fewer do the work as well.
+                Err(_) => break,
+            }
         }
         drop((chunks, result_sender));
         write(results, &credit_sender, sink)
@@ -86,6 +97,7 @@ struct Numbered<T> {
 fn read<C>(
     source: impl Iterator<Item = Result<C>>,
     size: fn(&C) -> usize,
+    most: usize,
     chunks: &Sender<Numbered<C>>,
     credits: &Receiver<usize>,
 ) {
@@ -94,7 +106,7 @@ fn read<C>(
         let bytes = item.as_ref().map_or(0, size);
         let failed = item.is_err();
         on_the_way += bytes;
-        while on_the_way > bytes.max(BYTES_ON_THE_WAY) {
+        while on_the_way > bytes.max(most) {
             match credits.recv() {
                 Ok(credit) => on_the_way -= credit,
                 Err(_) => return,

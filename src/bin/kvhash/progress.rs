@@ -1,6 +1,6 @@
 //! Progress on a terminal.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -47,18 +47,28 @@ impl Progress {
             *last = Instant::now();
             let read = HumanBytes(self.bar.position());
             match self.bar.length() {
-                Some(total) => eprintln!("kvhash: {read} of {}", HumanBytes(total)),
-                None => eprintln!("kvhash: {read}"),
+                Some(total) => say(&format!("{read} of {}", HumanBytes(total))),
+                None => say(&read.to_string()),
             }
         }
     }
 
     /// Says something above the bar.
     pub(crate) fn say(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("kvhash: {text}"));
+        self.bar.suspend(|| say(text));
     }
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Says something on standard error. Where nobody can hear it, the work is worth no less; and
+/// what comes from the input does not get to move the cursor.
+pub(crate) fn say(text: &str) {
+    let printable: String = text
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect();
+    let _ = writeln!(io::stderr(), "kvhash: {printable}");
 }

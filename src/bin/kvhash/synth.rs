@@ -11,11 +11,11 @@ use kvhash::{BlockSize, Engine, Lineages, MmRun, PositionalLineageHash, Request}
 use crate::Outcome;
 use crate::args::SynthArgs;
 use crate::output::Output;
-use lengths::Lengths;
 pub(crate) use lengths::LengthsFlag;
+use lengths::{LONGEST, Lengths};
 use random::Random;
 
-/// The id that stands in for an image, as in Qwen2-VL.
+/// The id that stands in for an image, as in Qwen2-VL; the last id of a smaller vocabulary.
 const PLACEHOLDER: u32 = 151_655;
 /// How many placeholders an image takes.
 const IMAGE_TOKENS: std::ops::RangeInclusive<u64> = 256..=1026;
@@ -25,9 +25,8 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(crate) fn run(args: &SynthArgs) -> Result<Outcome> {
     let mut writer = Writer::new(args)?;
     let mut random = Random::new(args.seed);
-    let prefixes: Vec<Vec<u32>> = (0..args.prefixes.max(1))
-        .map(|_| random.tokens(args.shared_prefix, args.vocabulary))
-        .collect();
+    let prefixes: Vec<Vec<u32>> =
+        (0..args.prefixes).map(|_| random.tokens(args.shared_prefix, args.vocabulary)).collect();
     let mut session = Session::default();
     for number in 0..args.requests {
         let turn = number % args.turns;
@@ -94,7 +93,7 @@ impl<'a> Session<'a> {
         let image = random.between(IMAGE_TOKENS) as usize;
         if random.chance(args.image_share) && own > image {
             let place = self.tokens.len() - own + random.below((own - image) as u64) as usize;
-            self.tokens[place..place + image].fill(PLACEHOLDER);
+            self.tokens[place..place + image].fill(PLACEHOLDER.min(args.vocabulary - 1));
             let (mm_hash, offset) = (random.next(), self.before + place);
             self.runs.push(MmRun { mm_hash, offset, length: image });
         }
@@ -177,8 +176,11 @@ impl Writer {
                 bail!("--{name} is {share}; a share is from 0 to 1");
             }
         }
-        if args.vocabulary == 0 || args.turns == 0 {
-            bail!("--vocabulary and --turns are at least 1");
+        if args.vocabulary == 0 || args.turns == 0 || args.prefixes == 0 {
+            bail!("--vocabulary, --turns and --prefixes are at least 1");
+        }
+        if args.shared_prefix.saturating_mul(args.prefixes) > LONGEST {
+            bail!("the shared prefixes have more than {LONGEST} tokens together");
         }
         let lengths = Lengths::open(&args.lengths)?;
         let block_size: BlockSize = args.block_size;

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use super::random::Random;
 
-/// The longest prompt that a distribution gives.
-const LONGEST: f64 = (1 << 24) as f64;
+/// The longest prompt there is, and the longest shared prefix.
+pub(crate) const LONGEST: usize = 1 << 24;
 
 /// The column of prompt lengths in the Azure traces of LLM inference.
 const AZURE_COLUMN: &str = "ContextTokens";
@@ -68,6 +68,9 @@ pub(crate) enum Lengths {
 impl Lengths {
     pub(crate) fn open(flag: &LengthsFlag) -> Result<Self> {
         Ok(match flag {
+            LengthsFlag::Constant(tokens) if *tokens > LONGEST => {
+                bail!("a prompt of {tokens} tokens is too long; {LONGEST} is the most")
+            }
             LengthsFlag::Constant(tokens) => Self::Constant(*tokens),
             &LengthsFlag::LogNormal { median, deviation } => Self::LogNormal { median, deviation },
             LengthsFlag::Azure(path) => {
@@ -85,7 +88,7 @@ impl Lengths {
             Self::Constant(tokens) => *tokens,
             Self::LogNormal { median, deviation } => {
                 let length = *median * (*deviation * random.normal()).exp();
-                length.round().clamp(1.0, LONGEST) as usize
+                length.round().clamp(1.0, LONGEST as f64) as usize
             }
             Self::Trace { lengths, next } => {
                 let length = lengths[*next];
@@ -108,6 +111,9 @@ fn read_column(text: &str) -> Result<Vec<usize>> {
         let length = value
             .parse()
             .with_context(|| format!("line {number}: {AZURE_COLUMN} is {value:?}, no number"))?;
+        if length > LONGEST {
+            bail!("line {number}: {AZURE_COLUMN} is {length}; {LONGEST} is the most");
+        }
         lengths.push(length);
     }
     if lengths.is_empty() {
