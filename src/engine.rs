@@ -272,9 +272,9 @@ impl<S: Scheme> EngineBuilder<S> {
     }
 
     /// How many threads a large batch is hashed on. 1, the default, is the calling thread and
-    /// no other; 0 is as many as the process may use. Small batches stay on the calling thread
-    /// in any case; more threads than rayon's limit are taken for that many. Threads are started by the first batch that needs them and belong to the
-    /// engine.
+    /// no other; 0 is as many as the process may use; what is past rayon's limit is taken for
+    /// the limit. Small batches stay on the calling thread in any case. Threads are started by
+    /// the first batch that needs them and belong to the engine.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Threads::Own(threads), ..self }
     }

@@ -1,9 +1,9 @@
 //! Plain Rust, for every CPU.
 //!
-//! A chain is a line of dependent multiplications, so a request by itself leaves the CPU
-//! waiting. Several chains are therefore run side by side, over hashes that were worked out
-//! before, and a lone request hashes its next block while the chain step of the last one is
-//! under way.
+//! A chain is a line of dependent multiplications, so a CPU that does nothing else waits. From
+//! 64 bytes a block on, the wait is filled with the hashing of the request's next blocks. Shorter
+//! blocks do not fill it; there, several requests are chained side by side, over hashes that
+//! were worked out before.
 
 use super::{Lane, MAX_LANES, TILE, Tiles};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};

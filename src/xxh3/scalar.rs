@@ -49,8 +49,8 @@ pub(crate) fn chain_step(parent: u64, block_hash: u64, keys: ChainKeys) -> u64 {
     avalanche(halves(parent ^ keys.parent, block_hash ^ keys.block, 16))
 }
 
-/// 17 to 240 bytes, up to the last avalanche. Where the length is known at compile time this unrolls into a straight
-/// line of loads at constant offsets.
+/// 17 to 240 bytes, up to the last avalanche. Where the length is known at compile time this
+/// unrolls into a straight line of loads at constant offsets.
 #[inline(always)]
 pub(crate) fn sum_folds(input: &[u8], keys: &[[u64; 2]; MAX_FOLDS]) -> u64 {
     let len = input.len();
