@@ -55,19 +55,28 @@ where
     let (chunk_sender, chunks) = channel::bounded(2 * threads);
     let (result_sender, results) = channel::unbounded();
     let (credit_sender, credits) = channel::unbounded();
+    // Nothing is sent: that its other end is gone is the message.
+    let (end_sender, ended) = channel::bounded::<()>(0);
     // Not joined: where the sink has had enough, the reader may be waiting for input that
     // never comes.
     let most = threads * BYTES_ON_THE_WAY;
     thread::Builder::new()
         .spawn(move || read(source, size, most, &chunk_sender, &credits))
         .context("cannot start a thread")?;
-    thread::scope(|scope| {
+    let start_worker = &start_worker;
+    thread::scope(move |scope| {
+        // Dropped where the scope's body ends, in whatever way, and before workers are joined.
+        let _end_sender = end_sender;
         for worker in 0..threads {
-            let (chunks, result_sender, start_worker) =
-                (chunks.clone(), result_sender.clone(), &start_worker);
+            let (chunks, result_sender, start_worker, ended) =
+                (chunks.clone(), result_sender.clone(), start_worker, ended.clone());
             let started = thread::Builder::new().spawn_scoped(scope, move || {
                 let mut work = start_worker();
-                for Numbered { number, bytes, item } in chunks {
+                // Where the sink has had enough, no more chunks need ever come.
+                while let Some(Numbered { number, bytes, item }) = channel::select! {
+                    recv(chunks) -> chunk => chunk.ok(),
+                    recv(ended) -> _ => None,
+                } {
                     let item = item.map(&mut work);
                     if result_sender.send(Numbered { number, bytes, item }).is_err() {
                         return;
