@@ -193,7 +193,7 @@ pub fn compute_block_bytes_with_mm(
     match Stretches::new(&runs, block_offset, block_size, 1).next() {
         Some(Stretch::Framed(_, mut runs)) if !tokens.is_empty() => {
             let mut frames = vec![[0; FRAME_BYTES]; tokens.len()];
-            encode_frames(tokens, block_offset, &mut runs, &mut frames);
+            encode_frames(tokens, tokens.len(), block_offset, &mut runs, &mut frames);
             frames.into_flattened()
         }
         _ => bytemuck::cast_slice(tokens).to_vec(),

@@ -13,7 +13,7 @@ use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
 use crate::request::Request;
 use crate::scheme::Scheme;
-use crate::scheme::encode::{FRAME_BYTES, Stretch, Stretches, TOKEN_BYTES, encode_frames};
+use crate::scheme::encode::{FRAME_BYTES, SLACK, Stretch, Stretches, TOKEN_BYTES, encode_frames};
 use crate::scheme::sealed::{General, Layout};
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 
@@ -227,13 +227,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
                     for start in range.clone().step_by(blocks_at_once) {
                         let blocks = start..range.end.min(start + blocks_at_once);
                         let slots = blocks.start * block_size..blocks.end * block_size;
-                        if frames.len() < slots.len() {
-                            frames.resize(slots.len(), [0; FRAME_BYTES]);
+                        let (count, position) = (slots.len(), first_token + slots.start);
+                        if frames.len() < count + SLACK {
+                            frames.resize(count + SLACK, [0; FRAME_BYTES]);
                         }
-                        let frames = &mut frames[..slots.len()];
-                        let position = first_token + slots.start;
-                        encode_frames(&request.tokens[slots], position, &mut runs, frames);
-                        walk(frames.as_flattened(), blocks, frame_keys);
+                        let tokens = &request.tokens[slots.start..];
+                        encode_frames(tokens, count, position, &mut runs, frames);
+                        walk(frames[..count].as_flattened(), blocks, frame_keys);
                     }
                 }
             }

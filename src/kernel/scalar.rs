@@ -8,7 +8,7 @@
 use super::{Lane, MAX_LANES, TILE, Tiles};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
-    avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
+    Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
 };
 
 /// Calls `$run(block length, sum of one block, finish of a sum, …)` with the two functions of
@@ -177,9 +177,10 @@ fn walk_alone(
         }
     };
     put(hash, row);
+    let mut chain = Chain::new(state, keys);
     let mut chain = |hash| {
         prefix += packing.step();
-        let next = chain_step(state, hash, keys);
+        let next = chain.step(hash);
         put(hash, packing.row(prefix, next, state));
         state = next;
     };

@@ -120,48 +120,118 @@ impl<'a> Iterator for Stretches<'a> {
     }
 }
 
-/// Writes the frames of `tokens`, whose first stands at `position`. Drops the runs that ended
-/// before it.
+/// Writes the frames of the first `count` of `tokens`, whose first stands at `position`. Drops the
+/// runs that ended before it. Where `frames` and `tokens` go on, what comes right after the last
+/// frame may be overwritten: see [`SLACK`].
 pub(crate) fn encode_frames(
     tokens: &[u32],
+    count: usize,
     position: usize,
     runs: &mut &[MmRun],
     frames: &mut [[u8; FRAME_BYTES]],
 ) {
+    let room = tokens.len().min(frames.len());
+    let (tokens, frames) = (&tokens[..room], &mut frames[..room]);
     let mut done = 0;
-    while done < tokens.len() {
+    while done < count {
         let here = position + done;
         while let [run, later @ ..] = runs
             && end_of(run) <= here
         {
             *runs = later;
         }
-        let stop = |at: usize| (at - position).min(tokens.len());
+        let stop = |at: usize| (at - position).min(count);
         match runs.first() {
             Some(run) if run.offset <= here => {
                 let end = stop(end_of(run));
-                for (frame, place) in frames[done..end].iter_mut().zip(here - run.offset..) {
-                    // The frame has 32 bits for the place; a longer run wraps, as in the peer.
-                    write_frame(frame, PLACEHOLDER_TAG, place as u32, run.mm_hash);
-                }
+                let fixed = Fixed::new(PLACEHOLDER_TAG, run.mm_hash);
+                // The frame has 32 bits for the place; a longer run wraps, as in the peer.
+                let place = |slot: usize| (position + slot - run.offset) as u32;
+                fixed.fill(frames, done..end, place);
                 done = end;
             }
             next => {
-                let end = next.map_or(tokens.len(), |run| stop(run.offset));
-                for (frame, &token) in frames[done..end].iter_mut().zip(&tokens[done..end]) {
-                    write_frame(frame, TOKEN_TAG, token, 0);
-                }
+                let end = next.map_or(count, |run| stop(run.offset));
+                Fixed::new(TOKEN_TAG, 0).fill(frames, done..end, |slot| tokens[slot]);
                 done = end;
             }
         }
     }
 }
 
-/// Two stores of 8 bytes, overlapping, rather than three of 1, 4 and 8.
-fn write_frame(frame: &mut [u8; FRAME_BYTES], tag: u8, value: u32, mm_hash: u64) {
-    let head = u64::from(tag) | u64::from(value) << 8 | mm_hash << 40;
-    frame[..8].copy_from_slice(&head.to_le_bytes());
-    frame[5..].copy_from_slice(&mm_hash.to_le_bytes());
+/// So many frames take whole words.
+const GROUP: usize = 8;
+/// Room for so many frames more than are asked for lets the last ones be written as a group.
+pub(crate) const SLACK: usize = GROUP - 1;
+const GROUP_WORDS: usize = GROUP * FRAME_BYTES / 8;
+
+/// What the frames of a run have in common, as the words of a group of them: all but the values
+/// (the token ids or places), whose bits are 0 here.
+struct Fixed {
+    tag: u8,
+    mm_hash: u64,
+    words: [u64; GROUP_WORDS],
+}
+
+impl Fixed {
+    fn new(tag: u8, mm_hash: u64) -> Self {
+        let mut words = [0; GROUP_WORDS];
+        for slot in 0..GROUP {
+            put(&mut words, slot * FRAME_BYTES, u64::from(tag), 1);
+            put(&mut words, slot * FRAME_BYTES + 5, mm_hash, 8);
+        }
+        Self { tag, mm_hash, words }
+    }
+
+    /// Writes the frames of some slots. The last group may write past them, over slots that are
+    /// written later.
+    #[inline(always)]
+    fn fill(
+        &self,
+        frames: &mut [[u8; FRAME_BYTES]],
+        slots: Range<usize>,
+        value: impl Fn(usize) -> u32,
+    ) {
+        let mut slot = slots.start;
+        while slot < slots.end {
+            if let Some(group) = frames[slot..].first_chunk_mut() {
+                self.write_group(group, |i| value(slot + i));
+                slot += GROUP;
+            } else {
+                self.write(&mut frames[slot], value(slot));
+                slot += 1;
+            }
+        }
+    }
+
+    /// A word at a time, each written once: fewer stores than frames would take one by one.
+    #[inline(always)]
+    fn write_group(&self, frames: &mut [[u8; FRAME_BYTES]; GROUP], value: impl Fn(usize) -> u32) {
+        let mut words = self.words;
+        for slot in 0..GROUP {
+            put(&mut words, slot * FRAME_BYTES + 1, value(slot).into(), 4);
+        }
+        for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// One frame, in two stores that overlap.
+    fn write(&self, frame: &mut [u8; FRAME_BYTES], value: u32) {
+        let head = u64::from(self.tag) | u64::from(value) << 8 | self.mm_hash << 40;
+        frame[..8].copy_from_slice(&head.to_le_bytes());
+        frame[5..].copy_from_slice(&self.mm_hash.to_le_bytes());
+    }
+}
+
+/// Puts the `len` bytes of a number at a byte offset, where there are zeros.
+#[inline(always)]
+fn put(words: &mut [u64; GROUP_WORDS], offset: usize, number: u64, len: usize) {
+    let (word, shift) = (offset / 8, 8 * (offset % 8));
+    words[word] |= number << shift;
+    if shift + 8 * len > 64 {
+        words[word + 1] |= number >> (64 - shift);
+    }
 }
 
 /// The position after a validated run.
