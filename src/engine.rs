@@ -295,8 +295,13 @@ impl<S: Scheme> EngineBuilder<S> {
     ///
     /// # Errors
     ///
-    /// None with the settings of today; those that can contradict each other will have theirs.
+    /// [`EngineError::UnavailableBackend`] for a backend that this CPU cannot run.
     pub fn build(self) -> Result<Engine<S>, EngineError> {
+        if let Some(backend) = self.backend
+            && !backend.is_available()
+        {
+            return Err(EngineError::UnavailableBackend { name: backend.name().into() });
+        }
         Ok(self.engine())
     }
 

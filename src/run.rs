@@ -8,18 +8,21 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::kernel::{Backend, EMPTY_TILES, Lane, MAX_LANES, Tiles};
+use crate::kernel::{Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
 use crate::request::Request;
 use crate::scheme::Scheme;
 use crate::scheme::encode::{FRAME_BYTES, SLACK, Stretch, Stretches, TOKEN_BYTES, encode_frames};
 use crate::scheme::sealed::{General, Layout};
-use crate::xxh3::keys::{BlockKeys, ChainKeys};
+use crate::xxh3::keys::ChainKeys;
 
 /// How many bytes of frames are written before they are hashed: few enough to stay in the
 /// first-level cache.
 const FRAMES_AT_ONCE: usize = 8 << 10;
+
+/// How many blocks make it worth while to go on side by side with dead lanes among them.
+const SHORTEST_WALK: usize = 16;
 
 /// A planned batch, to be run in one piece or cut between threads.
 pub(crate) struct Batch<'r, 't, S: Scheme> {
@@ -36,30 +39,28 @@ pub(crate) struct Output<'a, R> {
 }
 
 /// A thread's working memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    tiles: Tiles,
-    lane_keys: [BlockKeys; MAX_LANES],
-    text_keys: BlockKeys,
-    frame_keys: BlockKeys,
+    workspace: Workspace,
+    /// The requests of a task that are hashed from their tokens alone, in the order in which
+    /// they are.
+    order: Vec<Waiting>,
     frames: Vec<[u8; FRAME_BYTES]>,
 }
 
-impl Default for Scratch {
-    fn default() -> Self {
-        Self {
-            tiles: EMPTY_TILES,
-            lane_keys: Default::default(),
-            text_keys: BlockKeys::default(),
-            frame_keys: BlockKeys::default(),
-            frames: Vec::new(),
-        }
-    }
+/// A request that waits for its turn. Ordered by what makes requests go well side by side:
+/// first by the bytes of a block, then by the number of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    block_bytes: usize,
+    blocks: usize,
+    index: usize,
 }
 
 impl Scratch {
     /// Gives memory back that a batch of multimodal requests has left behind.
     pub(crate) fn shrink(&mut self) {
+        self.order = Vec::new();
         self.frames = Vec::new();
     }
 }
@@ -129,67 +130,135 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    /// Requests go by themselves, one after the other, but where their blocks are so short that
-    /// several are faster side by side: then each new one goes into the lane that came free.
     fn hash_and_chain(
         &self,
         range: Range<usize>,
-        mut rows: &mut [u128],
+        rows: &mut [u128],
         mut hashes: Option<&mut [u64]>,
         scratch: &mut Scratch,
     ) {
-        let mut waiting = self.requests[range.clone()].iter().zip(&self.plans.plans[range]);
-        let mut lanes = Lanes::default();
-        loop {
-            while lanes.active < MAX_LANES
-                && let Some((request, plan)) = waiting.next()
-            {
-                let Ok(plan) = plan else { continue };
-                let request = request.general();
-                let lane = Lane {
-                    blocks: bytemuck::cast_slice(request.tokens),
-                    rows: take(&mut rows, plan.rows.len()),
-                    hashes: hashes.as_mut().map(|hashes| take(hashes, plan.rows.len())),
-                    chain: ChainKeys::new(plan.seeds.chain),
-                    state: plan.state,
-                    prefix: 0,
-                };
-                let (seed, block_bytes) = (plan.seeds.salt_hash.0, plan.block_size * TOKEN_BYTES);
-                if !request.mm_runs.is_empty() {
-                    self.run_stretches(request, plan, lane, scratch);
-                } else if self.backend.lanes(block_bytes) == 1 {
-                    scratch.text_keys.set(seed, block_bytes);
-                    self.run_alone(lane, plan.first_block, &scratch.text_keys, &mut scratch.tiles);
-                } else if !lane.rows.is_empty() {
-                    scratch.lane_keys[lanes.active].set(seed, block_bytes);
-                    lanes.push(lane, plan.first_block);
+        let first_row = self.plans(&range).next().map_or(0, |plan| plan.rows.start);
+        let Scratch { workspace, order, frames } = scratch;
+        order.clear();
+        for index in range {
+            let (Ok(plan), request) = (&self.plans.plans[index], self.requests[index].general())
+            else {
+                continue;
+            };
+            let (blocks, block_bytes) = (plan.rows.len(), plan.block_size * TOKEN_BYTES);
+            if !request.mm_runs.is_empty() {
+                let window = from(plan.rows.clone(), first_row);
+                let mut lane = self.lane(index);
+                lane.rows = &mut rows[window.clone()];
+                lane.hashes = hashes.as_mut().map(|hashes| &mut hashes[window]);
+                self.run_stretches(request, plan, lane, workspace, frames);
+            } else if blocks > 0 {
+                order.push(Waiting { block_bytes, blocks, index });
+            }
+        }
+        // Neighbours of about the same number of blocks end at about the same time.
+        if !order.is_sorted() {
+            order.sort_unstable();
+        }
+        let width = |waiting: &Waiting| *self.backend.lanes(waiting.block_bytes).end();
+        let mut order = &order[..];
+        while let Some(first) = order.first() {
+            let same = order.iter().take(width(first));
+            let count = same.take_while(|other| other.block_bytes == first.block_bytes).count();
+            let (group, rest) = order.split_at(count);
+            let window = |i: usize| {
+                let plan = |waiting: &Waiting| self.plan(waiting.index).rows.clone();
+                from(group.get(i).map_or(first_row..first_row, plan), first_row)
+            };
+            let windows: [_; MAX_LANES] = std::array::from_fn(window);
+            let apart = "rows of different requests do not overlap";
+            let rows = rows.get_disjoint_mut(windows.clone()).expect(apart);
+            let hashes = match &mut hashes {
+                Some(hashes) => hashes.get_disjoint_mut(windows).expect(apart).map(Some),
+                None => [const { None }; MAX_LANES],
+            };
+            let mut lanes: [Lane<'_>; MAX_LANES] = Default::default();
+            let mut positions = [0; MAX_LANES];
+            for (i, (rows, hashes)) in rows.into_iter().zip(hashes).enumerate().take(count) {
+                let index = group[i].index;
+                let mut lane = self.lane(index);
+                (lane.rows, lane.hashes) = (rows, hashes);
+                if let Some(next) = rest.get(i) {
+                    let request = self.requests[next.index].general();
+                    lane.next = bytemuck::cast_slice(request.tokens);
                 }
+                lanes[i] = lane;
+                positions[i] = self.plan(index).first_block;
             }
-            if lanes.active == 0 {
-                return;
-            }
-            lanes.advance(self.backend, &scratch.lane_keys, &mut scratch.tiles);
-            lanes.retire(&mut scratch.lane_keys);
+            let lanes = &mut lanes[..count];
+            self.run_group(first.block_bytes, lanes, &mut positions[..count], workspace);
+            order = rest;
         }
     }
 
-    /// Takes one lane to its end; returns the sequence hash of its last block.
-    fn run_alone(
-        &self,
-        mut lane: Lane<'_>,
-        mut position: u64,
-        keys: &BlockKeys,
-        tiles: &mut Tiles,
-    ) -> Option<u64> {
-        while !lane.rows.is_empty() {
-            let mode = mode_of(position);
-            let count = lane.rows.len().min((mode.end() - position) as usize);
-            lane.prefix = mode.prefix(position);
-            let (lane, keys) = (slice::from_mut(&mut lane), slice::from_ref(keys));
-            self.backend.walk(count, mode.fragment_bits(), lane, keys, tiles);
-            position += count as u64;
+    fn plan(&self, index: usize) -> &Plan {
+        self.plans.plans[index].as_ref().expect("a request that failed has no turn")
+    }
+
+    /// A planned request before its first block, without a place for its results.
+    fn lane(&self, index: usize) -> Lane<'_> {
+        let plan = self.plan(index);
+        Lane {
+            blocks: bytemuck::cast_slice(self.requests[index].general().tokens),
+            seed: plan.seeds.salt_hash.0,
+            chain: ChainKeys::new(plan.seeds.chain),
+            state: plan.state,
+            ..Lane::default()
         }
-        lane.state
+    }
+
+    /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
+    /// of them, then one by one.
+    fn run_group(
+        &self,
+        block_bytes: usize,
+        mut lanes: &mut [Lane<'_>],
+        mut positions: &mut [u64],
+        workspace: &mut Workspace,
+    ) {
+        let fewest = *self.backend.lanes(block_bytes).start();
+        while lanes.len() >= fewest.max(2) {
+            let count = lanes[0].rows.len();
+            if count < SHORTEST_WALK && lanes.len() < MAX_LANES {
+                break;
+            }
+            self.advance(count, block_bytes, lanes, positions, workspace);
+            let done = lanes.iter().take_while(|lane| lane.rows.is_empty()).count();
+            lanes = &mut lanes[done..];
+            positions = &mut positions[done..];
+        }
+        for (lane, position) in lanes.iter_mut().zip(positions) {
+            let (lane, position) = (slice::from_mut(lane), slice::from_mut(position));
+            self.advance(lane[0].rows.len(), block_bytes, lane, position, workspace);
+        }
+    }
+
+    /// Takes every lane `count` blocks on, in as many calls as layouts ask for.
+    fn advance(
+        &self,
+        mut count: usize,
+        block_bytes: usize,
+        lanes: &mut [Lane<'_>],
+        positions: &mut [u64],
+        workspace: &mut Workspace,
+    ) {
+        while count > 0 {
+            let mut together = count;
+            for (lane, position) in lanes.iter_mut().zip(&*positions) {
+                let mode = mode_of(*position);
+                lane.fragment_bits = mode.fragment_bits();
+                lane.prefix = mode.prefix(*position);
+                together = together.min((mode.end() - position) as usize);
+            }
+            self.backend.walk(together, block_bytes, lanes, workspace);
+            positions.iter_mut().for_each(|position| *position += together as u64);
+            count -= together;
+        }
     }
 
     /// One request with multimodal runs. Text stretches are hashed where they lie, framed ones
@@ -199,31 +268,33 @@ impl<S: Scheme> Batch<'_, '_, S> {
         request: &Request<'_>,
         plan: &Plan,
         mut lane: Lane<'_>,
-        scratch: &mut Scratch,
+        workspace: &mut Workspace,
+        frames: &mut Vec<[u8; FRAME_BYTES]>,
     ) {
-        let (seed, block_size) = (plan.seeds.salt_hash.0, plan.block_size);
+        let block_size = plan.block_size;
         let first_token = plan.first_token();
         let runs = self.plans.runs(plan, request);
-        let Scratch { tiles, text_keys, frame_keys, frames, .. } = scratch;
         let blocks_at_once = (FRAMES_AT_ONCE / (block_size * FRAME_BYTES)).max(1);
-        let mut walk = |blocks: &[u8], range: Range<usize>, keys: &BlockKeys| {
-            let part = Lane {
+        let mut walk = |blocks: &[u8], range: Range<usize>, slot_bytes: usize| {
+            let mut part = Lane {
                 blocks,
                 rows: take(&mut lane.rows, range.len()),
                 hashes: lane.hashes.as_mut().map(|hashes| take(hashes, range.len())),
+                next: &[],
                 ..lane
             };
-            lane.state = self.run_alone(part, plan.first_block + range.start as u64, keys, tiles);
+            let mut position = plan.first_block + range.start as u64;
+            let (part, position) = (slice::from_mut(&mut part), slice::from_mut(&mut position));
+            self.advance(range.len(), block_size * slot_bytes, part, position, workspace);
+            lane.state = part[0].state;
         };
         for stretch in Stretches::new(runs, first_token, block_size, plan.rows.len()) {
             match stretch {
                 Stretch::Text(range) => {
-                    text_keys.set(seed, block_size * TOKEN_BYTES);
                     let tokens = &request.tokens[range.start * block_size..range.end * block_size];
-                    walk(bytemuck::cast_slice(tokens), range, text_keys);
+                    walk(bytemuck::cast_slice(tokens), range, TOKEN_BYTES);
                 }
                 Stretch::Framed(range, mut runs) => {
-                    frame_keys.set(seed, block_size * FRAME_BYTES);
                     for start in range.clone().step_by(blocks_at_once) {
                         let blocks = start..range.end.min(start + blocks_at_once);
                         let slots = blocks.start * block_size..blocks.end * block_size;
@@ -233,7 +304,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                         }
                         let tokens = &request.tokens[slots.start..];
                         encode_frames(tokens, count, position, &mut runs, frames);
-                        walk(frames[..count].as_flattened(), blocks, frame_keys);
+                        walk(frames[..count].as_flattened(), blocks, FRAME_BYTES);
                     }
                 }
             }
@@ -241,63 +312,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 }
 
-/// The requests that are hashed side by side.
-#[derive(Default)]
-struct Lanes<'a> {
-    lanes: [Lane<'a>; MAX_LANES],
-    /// The position of each lane's next block.
-    positions: [u64; MAX_LANES],
-    active: usize,
-}
-
-impl<'a> Lanes<'a> {
-    fn push(&mut self, lane: Lane<'a>, position: u64) {
-        self.lanes[self.active] = lane;
-        self.positions[self.active] = position;
-        self.active += 1;
-    }
-
-    /// Takes all lanes as far as the first of them goes in one layout. A packing is constant
-    /// over a call: where the lanes' layouts differ, only the first lane moves on.
-    fn advance(&mut self, backend: Backend, keys: &[BlockKeys], tiles: &mut Tiles) {
-        let mode = mode_of(self.positions[0]);
-        let positions = &mut self.positions[..self.active];
-        let together = if positions.iter().all(|&position| mode_of(position) == mode) {
-            self.active
-        } else {
-            1
-        };
-        let positions = &mut positions[..together];
-        let lanes = &mut self.lanes[..together];
-        let count = lanes
-            .iter()
-            .zip(&*positions)
-            .map(|(lane, position)| lane.rows.len().min((mode.end() - position) as usize))
-            .min()
-            .expect("there is a lane");
-        debug_assert!(count > 0, "a lane that is done has been retired");
-        for (lane, position) in lanes.iter_mut().zip(positions) {
-            lane.prefix = mode.prefix(*position);
-            *position += count as u64;
-        }
-        backend.walk(count, mode.fragment_bits(), lanes, &keys[..together], tiles);
-    }
-
-    /// Closes the ranks behind the lanes that are done.
-    fn retire(&mut self, keys: &mut [BlockKeys; MAX_LANES]) {
-        // From the back, so that lanes that are done together are not moved.
-        for lane in (0..self.active).rev() {
-            if !self.lanes[lane].rows.is_empty() {
-                continue;
-            }
-            self.active -= 1;
-            if lane != self.active {
-                self.lanes.swap(lane, self.active);
-                self.positions.swap(lane, self.active);
-                keys.swap(lane, self.active);
-            }
-        }
-    }
+/// A range of the batch's rows as one of a task's, which start at `first`.
+fn from(rows: Range<usize>, first: usize) -> Range<usize> {
+    rows.start - first..rows.end - first
 }
 
 fn mode_of(position: u64) -> Mode {

@@ -1,25 +1,34 @@
 //! The kernels: blocks of bytes to hashes, hashes to chained and packed rows.
 //!
-//! A kernel knows bytes, keys, 64-bit states and shifts. It does not know tokens, requests,
-//! schemes or modes: what differs between those comes in as keys and as the two numbers of a
-//! row's packing. Every kernel file has the same three entries; [`Backend`] is the one place
-//! that knows the files.
+//! A kernel knows bytes, seeds, 64-bit states and shifts. It does not know tokens, requests,
+//! schemes or modes: what differs between those comes in as seeds and as the two numbers of a
+//! row's packing. [`Backend`] is the one place that knows the files.
 //!
-//! | entry | does |
-//! |---|---|
-//! | `hash` | many blocks of one key schedule → 64-bit block hashes |
-//! | `chain` | block hashes of several requests → sequence hashes → packed rows |
-//! | `walk` | `chain` after `hash`, for the next blocks of several requests |
+//! | entry | lane | does |
+//! |---|---|---|
+//! | `hash` | a block | many blocks of one seed → 64-bit block hashes |
+//! | `chain` | a request | block hashes of several requests → sequence hashes → packed rows |
+//! | `walk` | a request | `chain` after `hash`, for the next blocks of several requests |
+//!
+//! Of these, a file holds what its instruction set does better than the ones before it.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512ifma;
 mod scalar;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use crate::error::EngineError;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
+#[cfg(target_arch = "x86_64")]
+use crate::xxh3::pieces::Pieces;
 
 /// An implementation of the hash kernels. All give the same bits; they differ in speed and in
 /// what they need of the CPU.
@@ -39,12 +48,21 @@ use crate::xxh3::keys::{BlockKeys, ChainKeys};
 pub enum Backend {
     /// Plain Rust, on every CPU.
     Scalar,
+    /// AVX-512 (F, DQ, BW, VL): most server CPUs of Intel since 2017 and of AMD since 2022.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// AVX-512 with its 52-bit multiplications: Intel since 2019, AMD since 2022.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Ifma,
 }
 
 impl Backend {
     /// The backends that this build has and this CPU can run, the fastest last.
     pub fn available() -> &'static [Self] {
-        &[Self::Scalar]
+        static AVAILABLE: LazyLock<Vec<Backend>> = LazyLock::new(|| {
+            Backend::ALL.iter().copied().filter(|backend| backend.is_available()).collect()
+        });
+        &AVAILABLE
     }
 
     /// The fastest available backend: what an engine takes unless told otherwise.
@@ -52,40 +70,119 @@ impl Backend {
         *Self::available().last().expect("the scalar backend is always there")
     }
 
+    /// All that this build has, the fastest last.
+    const ALL: &[Self] = &[
+        Self::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512Ifma,
+    ];
+
+    /// Whether the CPU can run it and the operating system keeps its registers.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => avx512ifma::is_available(),
+        }
+    }
+
     /// The name that [`FromStr`] accepts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => "avx512ifma",
         }
     }
 
-    /// Hashes blocks of one schedule that lie back to back.
-    #[cfg(test)]
-    pub(crate) fn hash(self, blocks: &[u8], keys: &BlockKeys, hashes: &mut [u64]) {
+    /// Hashes blocks of `len` bytes that lie back to back, under one seed.
+    pub(crate) fn hash(
+        self,
+        blocks: &[u8],
+        len: usize,
+        seed: u64,
+        hashes: &mut [u64],
+        workspace: &mut Workspace,
+    ) {
         match self {
-            Self::Scalar => scalar::hash(blocks, keys, hashes),
+            Self::Scalar => scalar::hash(blocks, workspace.keys(0, seed, len), hashes),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::hash::<false>(blocks, len, seed, hashes, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => avx512::hash::<true>(blocks, len, seed, hashes, workspace),
         }
     }
 
-    /// How many requests go best side by side, with blocks of so many bytes.
-    pub(crate) fn lanes(self, block_bytes: usize) -> usize {
+    /// How many requests go side by side, at the least and at the most, with blocks of so many
+    /// bytes. Fewer than the least are faster one by one.
+    pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
         match self {
-            Self::Scalar => scalar::lanes(block_bytes),
+            Self::Scalar => scalar::lanes(len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => avx512::lanes(len),
         }
     }
 
-    /// Hashes the next `count` blocks of every lane and chains and packs them, each under its
-    /// own schedule in `keys`. Advances the lanes past those blocks.
+    /// Hashes the next `count` blocks of every lane, `len` bytes each, and chains and packs
+    /// them. Advances the lanes past those blocks. More than one lane only as many as
+    /// [`lanes`](Self::lanes) says.
     pub(crate) fn walk(
         self,
         count: usize,
-        fragment_bits: u32,
+        len: usize,
         lanes: &mut [Lane<'_>],
-        keys: &[BlockKeys],
-        tiles: &mut Tiles,
+        workspace: &mut Workspace,
     ) {
+        if let [lane] = lanes {
+            return self.walk_alone(count, len, lane, workspace);
+        }
+        if self != Self::Scalar && lanes.iter().any(|lane| lane.hashes.is_some()) {
+            // Vectors of lanes go straight from blocks to rows.
+            for lane in lanes {
+                self.walk_alone(count, len, lane, workspace);
+            }
+            return;
+        }
         match self {
-            Self::Scalar => scalar::walk(count, fragment_bits, lanes, keys, tiles),
+            Self::Scalar => scalar::walk(count, len, lanes, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::walk::<false>(count, len, lanes, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, workspace),
+        }
+    }
+
+    /// One request: a chain has no lanes, but its blocks do.
+    fn walk_alone(self, count: usize, len: usize, lane: &mut Lane<'_>, workspace: &mut Workspace) {
+        if !self.hashes_faster(len) {
+            return scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
+        }
+        let mut tile = [0; TILE];
+        let mut left = count;
+        while left > 0 {
+            let count = left.min(TILE);
+            let tile = &mut tile[..count];
+            self.hash(lane.take_blocks(count * len), len, lane.seed, tile, workspace);
+            if let Some(hashes) = lane.take_hashes(count) {
+                hashes.copy_from_slice(tile);
+            }
+            scalar::chain_alone(tile, lane);
+            left -= count;
+        }
+    }
+
+    /// Whether its `hash` is faster than the scalar one and its pipeline.
+    fn hashes_faster(self, len: usize) -> bool {
+        match self {
+            Self::Scalar => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => avx512::hashes_faster(len),
         }
     }
 }
@@ -108,16 +205,28 @@ impl FromStr for Backend {
     }
 }
 
-/// The most lanes that a call of `walk` takes.
-pub(crate) const MAX_LANES: usize = 4;
+/// The most lanes that any backend takes.
+pub(crate) const MAX_LANES: usize = 8;
 
-/// How many block hashes of a lane are kept between `hash` and `chain`.
-const TILE: usize = 64;
+/// How many block hashes of a request are kept between `hash` and `chain`: few enough that the
+/// CPU hashes the next ones while it chains these.
+const TILE: usize = 16;
 
-/// Room for the block hashes between `hash` and `chain`, where they are not an output.
-pub(crate) type Tiles = [[u64; TILE]; MAX_LANES];
+/// What the kernels keep from call to call, so that it is not worked out again.
+#[derive(Debug, Default)]
+pub(crate) struct Workspace {
+    keys: [BlockKeys; scalar::MAX_LANES],
+    #[cfg(target_arch = "x86_64")]
+    pieces: Pieces,
+}
 
-pub(crate) const EMPTY_TILES: Tiles = [[0; TILE]; MAX_LANES];
+impl Workspace {
+    /// The scalar schedule of a seed and length. Lanes keep theirs apart.
+    fn keys(&mut self, lane: usize, seed: u64, len: usize) -> &BlockKeys {
+        self.keys[lane].set(seed, len);
+        &self.keys[lane]
+    }
+}
 
 /// One request under way: what is left of its blocks and of its place in the output.
 #[derive(Debug, Default)]
@@ -128,14 +237,20 @@ pub(crate) struct Lane<'a> {
     pub(crate) rows: &'a mut [u128],
     /// Where their hashes go, one a block, if they are an output.
     pub(crate) hashes: Option<&'a mut [u64]>,
+    /// The seed of its block hashes.
+    pub(crate) seed: u64,
     /// The keys of its chain steps.
     pub(crate) chain: ChainKeys,
     /// The sequence hash of the block before; `None` where there is none. The first block's
     /// sequence hash is its block hash, and its row has no parent.
     pub(crate) state: Option<u64>,
+    /// How many low bits of the parent's sequence hash a row holds.
+    pub(crate) fragment_bits: u32,
     /// The bits of the next row's high half that come from its position alone. From row to
     /// row it grows by one, shifted left by the fragment bits.
     pub(crate) prefix: u64,
+    /// What will be read after the blocks, as far as that is known: worth fetching early.
+    pub(crate) next: &'a [u8],
 }
 
 impl<'a> Lane<'a> {

@@ -5,7 +5,9 @@
 //! blocks do not fill it; there, several requests are chained side by side, over hashes that
 //! were worked out before.
 
-use super::{Lane, MAX_LANES, TILE, Tiles};
+use std::ops::RangeInclusive;
+
+use super::{Lane, Workspace};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
@@ -68,27 +70,29 @@ fn hash_each(
     }
 }
 
-/// Chains the first `count` hashes of every lane's tile and packs the rows. Advances the lanes'
-/// chains and rows.
-pub(super) fn chain(count: usize, fragment_bits: u32, lanes: &mut [Lane<'_>], tiles: &Tiles) {
+/// The most chains side by side: what the general registers hold.
+pub(super) const MAX_LANES: usize = 4;
+
+/// How many block hashes of a lane are kept between `hash` and `chain`.
+const TILE: usize = 64;
+
+/// Chains the hashes of every lane's tile and packs the rows. Advances the lanes' chains and
+/// rows. All lanes pack alike.
+fn chain(lanes: &mut [Lane<'_>], tiles: [&[u64]; MAX_LANES]) {
+    let [t0, t1, t2, t3] = tiles;
     match lanes {
         [] => {}
-        [a] => chain_side_by_side(count, fragment_bits, [a], tiles),
-        [a, b] => chain_side_by_side(count, fragment_bits, [a, b], tiles),
-        [a, b, c] => chain_side_by_side(count, fragment_bits, [a, b, c], tiles),
-        [a, b, c, d] => chain_side_by_side(count, fragment_bits, [a, b, c, d], tiles),
+        [a] => chain_side_by_side([a], [t0]),
+        [a, b] => chain_side_by_side([a, b], [t0, t1]),
+        [a, b, c] => chain_side_by_side([a, b, c], [t0, t1, t2]),
+        [a, b, c, d] => chain_side_by_side([a, b, c, d], [t0, t1, t2, t3]),
         _ => unreachable!("a call has at most {MAX_LANES} lanes"),
     }
 }
 
-fn chain_side_by_side<const N: usize>(
-    count: usize,
-    fragment_bits: u32,
-    mut lanes: [&mut Lane<'_>; N],
-    tiles: &Tiles,
-) {
-    let packing = Packing::new(fragment_bits);
-    let tiles: [&[u64]; N] = std::array::from_fn(|lane| &tiles[lane][..count]);
+fn chain_side_by_side<const N: usize>(mut lanes: [&mut Lane<'_>; N], tiles: [&[u64]; N]) {
+    let count = tiles[0].len();
+    let packing = Packing::new(lanes[0].fragment_bits);
     let rows = lanes.each_mut().map(|lane| lane.take_rows(count));
     let keys = lanes.each_ref().map(|lane| lane.chain);
     let mut prefixes = lanes.each_ref().map(|lane| lane.prefix);
@@ -113,53 +117,76 @@ fn chain_side_by_side<const N: usize>(
     }
 }
 
+/// Chains the hashes of one lane, of which there is at least one, and packs the rows.
+pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>) {
+    let packing = Packing::new(lane.fragment_bits);
+    let keys = lane.chain;
+    let mut prefix = lane.prefix;
+    let (mut state, row) = packing.first(lane.state, hashes[0], keys, prefix);
+    let rows = lane.take_rows(hashes.len());
+    rows[0] = row;
+    let mut chain = Chain::new(state, keys);
+    for (&hash, row) in hashes[1..].iter().zip(&mut rows[1..]) {
+        prefix += packing.step();
+        let next = chain.step(hash);
+        *row = packing.row(prefix, next, state);
+        state = next;
+    }
+    lane.state = Some(state);
+    lane.prefix = prefix + packing.step();
+}
+
 /// Where a block takes less time to hash than its chain step has to wait, several chains side
 /// by side fill the wait; other requests are faster by themselves.
-pub(super) fn lanes(block_bytes: usize) -> usize {
-    if block_bytes < SHORTEST_ALONE { MAX_LANES } else { 1 }
+pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
+    if len < SHORTEST_ALONE { 2..=MAX_LANES } else { 1..=1 }
 }
 
 /// The shortest block, in bytes, that takes as long to hash as a chain step waits.
 const SHORTEST_ALONE: usize = 64;
 
-/// `hash`, then `chain`, a tile at a time; a lone request has both in one loop.
-pub(super) fn walk(
-    count: usize,
-    fragment_bits: u32,
-    lanes: &mut [Lane<'_>],
-    keys: &[BlockKeys],
-    tiles: &mut Tiles,
-) {
-    if let ([lane], [keys]) = (&mut *lanes, keys) {
-        return with_hash_of!(keys, walk_alone(count, fragment_bits, lane));
+/// `hash`, then `chain`, a tile at a time.
+pub(super) fn walk(count: usize, len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+    let fragment_bits = lanes.first().map(|lane| lane.fragment_bits);
+    if lanes.iter().any(|lane| Some(lane.fragment_bits) != fragment_bits) {
+        // One packing to a loop keeps the shifts in registers.
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            walk_alone(count, lane, workspace.keys(i, lane.seed, len));
+        }
+        return;
     }
+    let mut tiles = [[0; TILE]; MAX_LANES];
     let mut left = count;
     while left > 0 {
         let count = left.min(TILE);
-        for ((lane, keys), tile) in lanes.iter_mut().zip(keys).zip(&mut *tiles) {
+        for (i, (lane, tile)) in lanes.iter_mut().zip(&mut tiles).enumerate() {
             let tile = &mut tile[..count];
-            hash(lane.take_blocks(count * keys.len()), keys, tile);
+            hash(lane.take_blocks(count * len), workspace.keys(i, lane.seed, len), tile);
             if let Some(hashes) = lane.take_hashes(count) {
                 hashes.copy_from_slice(tile);
             }
         }
-        chain(count, fragment_bits, lanes, tiles);
+        chain(lanes, tiles.each_ref().map(|tile| &tile[..count]));
         left -= count;
     }
+}
+
+/// `hash` and `chain` of one request, in one loop.
+pub(super) fn walk_alone(count: usize, lane: &mut Lane<'_>, keys: &BlockKeys) {
+    with_hash_of!(keys, walk_in_stages(count, lane))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
 /// other fills the CPU's window with instructions that wait.
-fn walk_alone(
+fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
     count: usize,
-    fragment_bits: u32,
     lane: &mut Lane<'_>,
 ) {
-    let packing = Packing::new(fragment_bits);
+    let packing = Packing::new(lane.fragment_bits);
     let mut blocks = lane.take_blocks(count * length).chunks_exact(length);
     let mut hashes = lane.take_hashes(count).unwrap_or_default().iter_mut();
     let mut rows = lane.take_rows(count).iter_mut();

@@ -4,8 +4,8 @@ use std::env;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Backend, EMPTY_TILES, Lane, MAX_LANES, TILE};
-use crate::xxh3::keys::{BlockKeys, ChainKeys};
+use super::{Backend, Lane, MAX_LANES, TILE, Workspace};
+use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
 /// secret), 1 and 1337 (the schemes), and one that is all digits.
@@ -20,14 +20,14 @@ fn sample(len: usize) -> Vec<u8> {
 
 fn hash_one(backend: Backend, input: &[u8], seed: u64) -> u64 {
     let mut hash = [0];
-    backend.hash(input, &BlockKeys::new(seed, input.len()), &mut hash);
+    backend.hash(input, input.len(), seed, &mut hash, &mut Workspace::default());
     hash[0]
 }
 
 #[test]
 fn required_backends_are_there() {
-    for backend in Backend::available() {
-        println!("available: {backend}");
+    for backend in Backend::ALL {
+        println!("{backend}: {}", if backend.is_available() { "available" } else { "absent" });
     }
     let required = env::var("KVHASH_REQUIRE_BACKENDS").unwrap_or_default();
     for name in required.split([',', ' ']).filter(|name| !name.is_empty()) {
@@ -80,7 +80,7 @@ fn hash_of_many_is_the_hash_of_each() {
             for len in LENGTHS {
                 let bytes = sample(count * len);
                 let mut hashes = vec![0; count];
-                backend.hash(&bytes, &BlockKeys::new(1337, len), &mut hashes);
+                backend.hash(&bytes, len, 1337, &mut hashes, &mut Workspace::default());
                 let each: Vec<u64> =
                     bytes.chunks_exact(len).map(|block| xxh3_64_with_seed(block, 1337)).collect();
                 assert_eq!(hashes, each, "{backend}, {count} blocks of {len}");
@@ -92,12 +92,13 @@ fn hash_of_many_is_the_hash_of_each() {
 #[test]
 fn a_schedule_that_is_set_again_is_the_new_one() {
     let bytes = sample(300);
-    let mut keys = BlockKeys::default();
-    for (seed, len) in [(7, 64), (7, 64), (8, 64), (8, 65), (8, 300), (7, 300)] {
-        keys.set(seed, len);
-        let mut hash = [0];
-        Backend::Scalar.hash(&bytes[..len], &keys, &mut hash);
-        assert_eq!(hash[0], xxh3_64_with_seed(&bytes[..len], seed));
+    for &backend in Backend::available() {
+        let mut workspace = Workspace::default();
+        for (seed, len) in [(7, 64), (7, 64), (8, 64), (8, 65), (8, 300), (7, 300)] {
+            let mut hash = [0];
+            backend.hash(&bytes[..len], len, seed, &mut hash, &mut workspace);
+            assert_eq!(hash[0], xxh3_64_with_seed(&bytes[..len], seed), "{backend}");
+        }
     }
 }
 
@@ -108,25 +109,26 @@ struct Case {
     seed: u64,
     chain_seed: u64,
     state: Option<u64>,
+    bits: u32,
     prefix: u64,
 }
 
 impl Case {
-    fn new(i: u64, count: usize) -> Self {
-        let len = LENGTHS[i as usize % LENGTHS.len()];
+    fn new(i: u64, len: usize, count: usize, bits: u32) -> Self {
         Self {
             bytes: sample(len * count + i as usize)[i as usize..].to_vec(),
             len,
             seed: SEEDS[i as usize % SEEDS.len()],
             chain_seed: [1337, 0, i][i as usize % 3],
             state: (i % 2 == 1).then(|| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            bits,
             prefix: i << 56,
         }
     }
 
     /// Block hashes and rows by the rule: hash, chain, shift into 128 bits.
-    fn expected(&self, bits: u32) -> (Vec<u64>, Vec<u128>) {
-        let mut state = self.state;
+    fn expected(&self) -> (Vec<u64>, Vec<u128>) {
+        let (mut state, bits) = (self.state, self.bits);
         let mut prefix = self.prefix;
         self.bytes
             .chunks_exact(self.len)
@@ -149,27 +151,49 @@ impl Case {
     }
 }
 
+/// Block counts around the tiles of one lane (16) and of several (64), and the distance at which
+/// streams are fetched ahead (1,024 bytes).
+const COUNTS: [usize; 10] = [1, 2, 7, TILE - 1, TILE, TILE + 1, 33, 63, 65, 131];
+
 #[test]
 fn walk_hashes_chains_and_packs() {
-    // Around a tile, in calls of several and of one lane, with and without the hashes kept.
-    let counts = [1, 2, 7, TILE - 1, TILE, TILE + 1, 2 * TILE + 3];
     for &backend in Backend::available() {
-        for lanes in 1..=MAX_LANES {
-            for (round, &count) in counts.iter().enumerate() {
-                for bits in [54, 46, 38] {
-                    for keep in [false, true] {
-                        let cases: Vec<Case> = (0..lanes)
-                            .map(|lane| Case::new((round * MAX_LANES + lane) as u64, count))
-                            .collect();
-                        check_walk(backend, &cases, count, bits, keep);
-                    }
+        for len in LENGTHS {
+            for lanes in widths(backend, len) {
+                for (round, &count) in COUNTS.iter().enumerate() {
+                    let cases: Vec<Case> = (0..lanes)
+                        .map(|lane| {
+                            // Lanes of one layout, and of all three.
+                            let bits = [54, 46, 38][(round + lane * (round % 2)) % 3];
+                            Case::new((round * MAX_LANES + lane) as u64, len, count, bits)
+                        })
+                        .collect();
+                    check_walk(backend, &cases, count, round % 3 == 0);
                 }
             }
         }
     }
 }
 
-fn check_walk(backend: Backend, cases: &[Case], count: usize, bits: u32, keep: bool) {
+#[test]
+fn walk_takes_every_folded_length() {
+    for &backend in Backend::available() {
+        for len in 1..=260 {
+            for lanes in widths(backend, len) {
+                let cases: Vec<Case> =
+                    (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
+                check_walk(backend, &cases, 3, false);
+            }
+        }
+    }
+}
+
+/// One lane, and every number of lanes that go side by side.
+fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
+    [1].into_iter().chain(backend.lanes(len).filter(|&lanes| lanes > 1))
+}
+
+fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
     let mut rows = vec![vec![0; count]; cases.len()];
     let mut hashes = vec![vec![0; count]; cases.len()];
     let mut lanes: Vec<Lane<'_>> = cases
@@ -179,24 +203,26 @@ fn check_walk(backend: Backend, cases: &[Case], count: usize, bits: u32, keep: b
             blocks: &case.bytes,
             rows,
             hashes: keep.then_some(hashes.as_mut_slice()),
+            seed: case.seed,
             chain: ChainKeys::new(case.chain_seed),
             state: case.state,
+            fragment_bits: case.bits,
             prefix: case.prefix,
+            next: &[],
         })
         .collect();
-    let keys: Vec<BlockKeys> =
-        cases.iter().map(|case| BlockKeys::new(case.seed, case.len)).collect();
     // In two calls, the second taking up where the first left off.
-    let mut tiles = EMPTY_TILES;
-    backend.walk(count / 2, bits, &mut lanes, &keys, &mut tiles);
-    backend.walk(count - count / 2, bits, &mut lanes, &keys, &mut tiles);
+    let mut workspace = Workspace::default();
+    let len = cases[0].len;
+    backend.walk(count / 2, len, &mut lanes, &mut workspace);
+    backend.walk(count - count / 2, len, &mut lanes, &mut workspace);
     for lane in &lanes {
         assert!(lane.blocks.is_empty() && lane.rows.is_empty());
     }
     drop(lanes);
     for (i, case) in cases.iter().enumerate() {
-        let (expected_hashes, expected_rows) = case.expected(bits);
-        let place = format!("{backend}, lane {i} of {}, {count} blocks", cases.len());
+        let (expected_hashes, expected_rows) = case.expected();
+        let place = format!("{backend}, lane {i} of {}, {count} blocks of {len}", cases.len());
         assert_eq!(rows[i], expected_rows, "{place}");
         if keep {
             assert_eq!(hashes[i], expected_hashes, "{place}");

@@ -5,6 +5,8 @@
 //! algorithm in plain Rust, to be read next to the specification.
 
 pub(crate) mod keys;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod pieces;
 pub(crate) mod scalar;
 pub(crate) mod secret;
 

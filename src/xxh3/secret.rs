@@ -80,14 +80,20 @@ pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> &[u64; STRIPE_WORDS] {
     derived.last_chunk().expect("a secret is longer than a stripe")
 }
 
+/// Where in a derived secret the eight words begin that key the last stripe.
+pub(crate) const LAST_STRIPE: usize = SECRET.len() - 64 - 7;
+
+/// Where in a derived secret the eight words begin that key the merge of the accumulators.
+pub(crate) const MERGE: usize = 11;
+
 /// The eight words of a derived secret that key the last stripe.
 pub(crate) fn last_stripe(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, SECRET.len() - 64 - 7)
+    unaligned(derived, LAST_STRIPE)
 }
 
 /// The eight words of a derived secret that key the merge of the accumulators.
 pub(crate) fn merge(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, 11)
+    unaligned(derived, MERGE)
 }
 
 fn unaligned(derived: &[u64; DERIVED_WORDS], offset: usize) -> [u64; STRIPE_WORDS] {

@@ -1,0 +1,680 @@
+//! AVX-512: eight requests or eight blocks to a vector.
+//!
+//! Up to 240 bytes a lane is a request (`walk`) or a block (`hash`): the folds of eight blocks
+//! are worked out four pieces at a time, brought into one lane a block, and chained and packed
+//! there. Above, a vector is the accumulators of one block; the merges of eight blocks go
+//! together, and from there on it is the same.
+//!
+//! The functions are generic over how two vectors are folded: `IFMA` says that the CPU has the
+//! 52-bit multiplications.
+
+#![allow(unsafe_code)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use super::{Lane, Workspace, avx512ifma, scalar};
+use crate::xxh3::keys::length_term;
+use crate::xxh3::pieces::{PIECE_BYTES, Pass, Pieces};
+use crate::xxh3::secret::{self, DERIVED_WORDS, STRIPES_PER_SCRAMBLE};
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME_AVALANCHE, PRIME32_1, STRIPE_BYTES};
+
+/// Lanes of a vector.
+const LANES: usize = 8;
+
+/// How far ahead of a stream its tokens are fetched. Any distance from 4 to 16 blocks of 64 bytes
+/// gives the same times; none costs a tenth, and a quarter where another core is busy.
+const FETCH_AHEAD: usize = 1024;
+
+/// The truth table of `a ^ b ^ c`.
+pub(super) const XOR3: i32 = 0x96;
+/// The truth table of `(a & !c) | (b & c)`.
+const SELECT: i32 = 0xD8;
+/// The truth table of `a | (b & c)`.
+const OR_AND: i32 = 0xF8;
+
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+/// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
+/// itself costs about a fifth of that.
+pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
+    if len > PIECE_BYTES { 6..=LANES } else { scalar::lanes(len) }
+}
+
+/// One request by itself waits for its chain; below this there is time enough for the scalar
+/// folds while it does.
+pub(super) fn hashes_faster(len: usize) -> bool {
+    len > STRIPE_BYTES
+}
+
+/// Hashes the blocks of one seed, back to back in `blocks`.
+pub(super) fn hash<const IFMA: bool>(
+    blocks: &[u8],
+    len: usize,
+    seed: u64,
+    hashes: &mut [u64],
+    workspace: &mut Workspace,
+) {
+    if len <= PIECE_BYTES {
+        return scalar::hash(blocks, workspace.keys(0, seed, len), hashes);
+    }
+    workspace.pieces.set(len);
+    // SAFETY: a backend is called only where it is available.
+    unsafe { hash_vectors::<IFMA>(blocks, len, seed, hashes, &workspace.pieces) };
+}
+
+/// Hashes, chains and packs up to eight lanes.
+pub(super) fn walk<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    workspace: &mut Workspace,
+) {
+    if len <= PIECE_BYTES {
+        return scalar::walk(count, len, lanes, workspace);
+    }
+    if count == 0 {
+        return;
+    }
+    workspace.pieces.set(len);
+    // SAFETY: a backend is called only where it is available.
+    unsafe { walk_vectors::<IFMA>(count, len, lanes, &workspace.pieces) };
+}
+
+/// Calls `$run::<IFMA>($arguments…, sum of eight blocks)` with the way to sum that a length
+/// takes. The number of rows and single pieces in each pass is known at compile time, so that
+/// their loops become straight lines.
+macro_rules! with_sum_of {
+    ($pieces:expr, $seeds:expr, $run:path, ($($argument:expr),*)) => {
+        with_sum_of!(@shapes $pieces, $seeds, $run, ($($argument),*),
+            (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
+            (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4))
+    };
+    (@shapes $pieces:expr, $seeds:expr, $run:path, $arguments:tt,
+        $(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {{
+        let pieces: &Pieces = $pieces;
+        let (first, second) = (pieces.first(), pieces.second());
+        let shape = (
+            first.rows().len(),
+            first.singles().len(),
+            second.rows().len(),
+            second.singles().len(),
+        );
+        match shape {
+            $(($r1, $s1, $r2, $s2) => {
+                let first = PassKeys::<$r1, $s1>::new(first, $seeds);
+                let second = PassKeys::<$r2, $s2>::new(second, $seeds);
+                with_sum_of!(@call $run, $arguments, |blocks: &[*const u8; LANES]| {
+                    // SAFETY: the pieces of a length do not reach past its end.
+                    unsafe { sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second) }
+                })
+            })*
+            _ => {
+                let keys = StripeKeys::new($seeds);
+                let len = pieces.len();
+                with_sum_of!(@call $run, $arguments, |blocks: &[*const u8; LANES]| {
+                    // SAFETY: as many bytes are read as a block has.
+                    unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
+                })
+            }
+        }
+    }};
+    (@call $run:path, ($($argument:expr),*), $sum:expr) => {
+        $run($($argument,)* $sum)
+    };
+}
+
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn hash_vectors<const IFMA: bool>(
+    blocks: &[u8],
+    len: usize,
+    seed: u64,
+    hashes: &mut [u64],
+    pieces: &Pieces,
+) {
+    with_sum_of!(pieces, [seed; LANES], hash_eights, (blocks, len, hashes));
+}
+
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn walk_vectors<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    pieces: &Pieces,
+) {
+    let seeds = of_lanes(lanes, |lane| lane.seed);
+    with_sum_of!(pieces, seeds, walk_eight::<IFMA, _>, (count, len, lanes));
+}
+
+/// What each lane has of something. Lanes without a request are copies of the first one: they
+/// work out and write what it does.
+fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
+    std::array::from_fn(|i| get(lanes.get(i).unwrap_or(&lanes[0])))
+}
+
+/// Hashes eight blocks at a time.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn hash_eights(
+    blocks: &[u8],
+    len: usize,
+    hashes: &mut [u64],
+    sum: impl Fn(&[*const u8; LANES]) -> __m512i,
+) {
+    for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks_mut(LANES)) {
+        // In a last vector that is not full, lanes without a block read the last one again.
+        let last = blocks.len() / len - 1;
+        let pointers = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
+        for line in (0..LANES * len).step_by(STRIPE_BYTES) {
+            fetch(blocks.as_ptr().wrapping_add(FETCH_AHEAD + line));
+        }
+        let each: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum(&pointers))));
+        hashes.copy_from_slice(&each[..hashes.len()]);
+    }
+}
+
+/// The blocks of eight requests, and where their rows go.
+struct Streams<'a> {
+    blocks: [*const u8; LANES],
+    next: [*const u8; LANES],
+    rows: [*mut __m128i; LANES],
+    borrowed: PhantomData<(&'a [u8], &'a mut [u128])>,
+}
+
+impl<'a> Streams<'a> {
+    /// Takes `count` blocks of `len` bytes and as many rows from each lane.
+    fn take(lanes: &mut [Lane<'a>], count: usize, len: usize) -> Self {
+        let mut streams = Self {
+            blocks: [std::ptr::null(); LANES],
+            next: [std::ptr::null(); LANES],
+            rows: [std::ptr::null_mut(); LANES],
+            borrowed: PhantomData,
+        };
+        for i in 0..LANES {
+            if let Some(lane) = lanes.get_mut(i) {
+                streams.blocks[i] = lane.take_blocks(count * len).as_ptr();
+                streams.next[i] = lane.next.as_ptr();
+                streams.rows[i] = lane.take_rows(count).as_mut_ptr().cast();
+            } else {
+                streams.blocks[i] = streams.blocks[0];
+                streams.next[i] = streams.next[0];
+                streams.rows[i] = streams.rows[0];
+            }
+        }
+        streams
+    }
+
+    #[inline(always)]
+    fn blocks_at(&self, offset: usize) -> [*const u8; LANES] {
+        self.blocks.map(|stream| stream.wrapping_add(offset))
+    }
+}
+
+/// Hashes, chains and packs `count` blocks of each lane. One block of each is chained while the
+/// next is summed: the one waits for its multiplications, the other fills the wait.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn walk_eight<const IFMA: bool, S: Fn(&[*const u8; LANES]) -> __m512i>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    sum: S,
+) {
+    let streams = Streams::take(lanes, count, len);
+    let mut chain = Chain::new(lanes);
+    // Towards their ends the streams are fetched on in the ones that come next.
+    let ahead = FETCH_AHEAD.div_ceil(len);
+    let border = count.saturating_sub(ahead);
+    let lines = len.div_ceil(STRIPE_BYTES);
+
+    let mut product = start_avalanche(sum(&streams.blocks));
+    for i in 1..count {
+        let (fetched, offset) = if i < border {
+            (&streams.blocks, (i + ahead) * len)
+        } else {
+            (&streams.next, (i - border) * len)
+        };
+        for lane in 0..LANES {
+            for line in 0..lines {
+                fetch(fetched[lane].wrapping_add(offset + line * STRIPE_BYTES));
+            }
+        }
+        let sum = sum(&streams.blocks_at(i * len));
+        let rows = chain.step::<IFMA>(finish(product));
+        // SAFETY: every lane has `count` rows.
+        unsafe { store(&streams.rows, i - 1, rows) };
+        product = start_avalanche(sum);
+    }
+    let rows = chain.step::<IFMA>(finish(product));
+    // SAFETY: as above; a lane has at least one row.
+    unsafe { store(&streams.rows, count - 1, rows) };
+    chain.give_back(lanes);
+}
+
+/// The chains of eight requests, and how their rows are packed.
+struct Chain {
+    state: __m512i,
+    /// Which lanes have a state; the others begin a lineage.
+    begun: __mmask8,
+    parent_key: __m512i,
+    block_key: __m512i,
+    fragment_bits: __m512i,
+    fragment_mask: __m512i,
+    prefix: __m512i,
+}
+
+impl Chain {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(lanes: &[Lane<'_>]) -> Self {
+        let of = |get: fn(&Lane<'_>) -> u64| words(&of_lanes(lanes, get));
+        let begun = of_lanes(lanes, |lane| lane.state.is_some());
+        let one = _mm512_set1_epi64(1);
+        let fragment_bits = of(|lane| lane.fragment_bits.into());
+        Self {
+            state: of(|lane| lane.state.unwrap_or(0)),
+            begun: begun.iter().rev().fold(0, |mask, &begun| mask << 1 | u8::from(begun)),
+            parent_key: of(|lane| lane.chain.parent),
+            block_key: of(|lane| lane.chain.block),
+            fragment_bits,
+            fragment_mask: _mm512_sub_epi64(_mm512_sllv_epi64(one, fragment_bits), one),
+            prefix: of(|lane| lane.prefix),
+        }
+    }
+
+    /// Chains the hashes of the next blocks; gives the low and the high halves of their rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn step<const IFMA: bool>(&mut self, hash: __m512i) -> (__m512i, __m512i) {
+        let low = _mm512_xor_si512(self.state, self.parent_key);
+        let high = _mm512_xor_si512(hash, self.block_key);
+        let beside =
+            _mm512_add_epi64(_mm512_add_epi64(swap_bytes(low), high), _mm512_set1_epi64(16));
+        let sum = _mm512_add_epi64(beside, fold::<IFMA>(low, high));
+        let chained = finish(start_avalanche(sum));
+        // A lineage begins with its block hash, and its first row has no parent: its state was
+        // given as 0.
+        let current = _mm512_mask_blend_epi64(self.begun, hash, chained);
+        self.begun = !0;
+        let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
+        let packed = (
+            _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
+            _mm512_ternarylogic_epi64::<OR_AND>(self.prefix, rotated, self.fragment_mask),
+        );
+        let grown = _mm512_add_epi64(self.prefix, self.fragment_mask);
+        self.prefix = _mm512_add_epi64(grown, _mm512_set1_epi64(1));
+        self.state = current;
+        packed
+    }
+
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn give_back(&self, lanes: &mut [Lane<'_>]) {
+        let states: [u64; LANES] = bytemuck::cast(self.state);
+        let prefixes: [u64; LANES] = bytemuck::cast(self.prefix);
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            lane.state = Some(states[i]);
+            lane.prefix = prefixes[i];
+        }
+    }
+}
+
+/// Writes a row of every lane.
+///
+/// # Safety
+///
+/// Each lane has a row at `index`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn store(rows: &[*mut __m128i; LANES], index: usize, (low, high): (__m512i, __m512i)) {
+    let even = _mm512_unpacklo_epi64(low, high);
+    let odd = _mm512_unpackhi_epi64(low, high);
+    // SAFETY: the caller says that the rows are there.
+    unsafe {
+        rows[0].add(index).write(_mm512_castsi512_si128(even));
+        rows[1].add(index).write(_mm512_castsi512_si128(odd));
+        rows[2].add(index).write(_mm512_extracti64x2_epi64::<1>(even));
+        rows[3].add(index).write(_mm512_extracti64x2_epi64::<1>(odd));
+        rows[4].add(index).write(_mm512_extracti64x2_epi64::<2>(even));
+        rows[5].add(index).write(_mm512_extracti64x2_epi64::<2>(odd));
+        rows[6].add(index).write(_mm512_extracti64x2_epi64::<3>(even));
+        rows[7].add(index).write(_mm512_extracti64x2_epi64::<3>(odd));
+    }
+}
+
+/// The keys of a pass: of each row a vector for every lane, of each single piece a vector of all
+/// lanes' first words and one of their second ones.
+struct PassKeys<const ROWS: usize, const SINGLES: usize> {
+    rows: [[__m512i; LANES]; ROWS],
+    row_offsets: [usize; ROWS],
+    singles: [[__m512i; 2]; SINGLES],
+    single_offsets: [usize; SINGLES],
+}
+
+impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(pass: &Pass, seeds: [u64; LANES]) -> Self {
+        let (rows, singles) = (pass.rows(), pass.singles());
+        let all_seeds = words(&seeds);
+        Self {
+            rows: std::array::from_fn(|row| {
+                let secret = words(&rows[row].secret);
+                seeds.map(|seed| _mm512_add_epi64(secret, signed(seed)))
+            }),
+            row_offsets: std::array::from_fn(|row| rows[row].offset),
+            singles: std::array::from_fn(|single| {
+                let [low, high] = singles[single].secret.map(|word| _mm512_set1_epi64(word as i64));
+                [_mm512_add_epi64(low, all_seeds), _mm512_sub_epi64(high, all_seeds)]
+            }),
+            single_offsets: std::array::from_fn(|single| singles[single].offset),
+        }
+    }
+}
+
+/// The sums of eight blocks of 17 to 240 bytes, up to the last avalanche.
+///
+/// # Safety
+///
+/// At each pointer there are as many bytes as the pieces are for, and the keys were made from
+/// them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn sum_pieces<
+    const IFMA: bool,
+    const R1: usize,
+    const S1: usize,
+    const R2: usize,
+    const S2: usize,
+>(
+    blocks: &[*const u8; LANES],
+    pieces: &Pieces,
+    first: &PassKeys<R1, S1>,
+    second: &PassKeys<R2, S2>,
+) -> __m512i {
+    let sum = _mm512_set1_epi64(pieces.length_term() as i64);
+    // SAFETY: the caller's promise.
+    let sum = unsafe { sum_pass::<IFMA, R1, S1>(sum, blocks, first) };
+    if R2 + S2 == 0 {
+        return sum;
+    }
+    let sum = finish(start_avalanche(sum));
+    // SAFETY: the caller's promise.
+    unsafe { sum_pass::<IFMA, R2, S2>(sum, blocks, second) }
+}
+
+/// # Safety
+///
+/// As [`sum_pieces`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
+    mut sum: __m512i,
+    blocks: &[*const u8; LANES],
+    keys: &PassKeys<ROWS, SINGLES>,
+) -> __m512i {
+    if ROWS > 0 {
+        let mut folds = [_mm512_setzero_si512(); 4];
+        for row in 0..ROWS {
+            for pair in 0..4 {
+                let keyed = |lane: usize| {
+                    // SAFETY: a row lies inside its block.
+                    let data = unsafe { load_row(blocks[lane], keys.row_offsets[row]) };
+                    _mm512_xor_si512(data, keys.rows[row][lane])
+                };
+                let folded = fold_pair::<IFMA>(keyed(2 * pair), keyed(2 * pair + 1));
+                folds[pair] = if row == 0 { folded } else { _mm512_add_epi64(folds[pair], folded) };
+            }
+        }
+        sum = _mm512_add_epi64(sum, add_up(folds));
+    }
+    for single in 0..SINGLES {
+        let offset = keys.single_offsets[single];
+        // SAFETY: a piece lies inside its block.
+        let (even, odd) = unsafe {
+            let piece = |lane: usize| load_piece(blocks[lane], offset);
+            (
+                concat(piece(0), piece(2), piece(4), piece(6)),
+                concat(piece(1), piece(3), piece(5), piece(7)),
+            )
+        };
+        let [low_key, high_key] = keys.singles[single];
+        let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
+        let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
+        sum = _mm512_add_epi64(sum, fold::<IFMA>(low, high));
+    }
+    sum
+}
+
+/// The secrets that eight lanes derive from their seeds.
+struct StripeKeys {
+    derived: [[u64; DERIVED_WORDS]; LANES],
+}
+
+impl StripeKeys {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(seeds: [u64; LANES]) -> Self {
+        Self { derived: seeds.map(secret::derive) }
+    }
+}
+
+/// The sums of eight blocks of more than 240 bytes, up to the last avalanche.
+///
+/// # Safety
+///
+/// At each pointer there are `len` bytes, more than 240.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn sum_stripes<const IFMA: bool>(
+    blocks: &[*const u8; LANES],
+    len: usize,
+    keys: &StripeKeys,
+) -> __m512i {
+    let merged = |lane: usize| {
+        let secret = &keys.derived[lane];
+        // SAFETY: the caller's promise.
+        let accumulators = unsafe { absorb(blocks[lane], len, secret) };
+        _mm512_xor_si512(accumulators, unaligned(secret, secret::MERGE))
+    };
+    let folds = [0, 2, 4, 6].map(|lane| fold_pair::<IFMA>(merged(lane), merged(lane + 1)));
+    _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
+}
+
+/// The accumulators of one block, as the merge takes them.
+///
+/// # Safety
+///
+/// As [`sum_stripes`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn absorb(block: *const u8, len: usize, secret: &[u64; DERIVED_WORDS]) -> __m512i {
+    let mut accumulators =
+        Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+    // The last stripe is apart: it may begin inside the one before, and is always there.
+    let stripes = (len - 1) / STRIPE_BYTES;
+    for stripe in 0..stripes {
+        let index = stripe % STRIPES_PER_SCRAMBLE;
+        // SAFETY: so many stripes are less than the block.
+        let data = unsafe { load_row(block, stripe * STRIPE_BYTES) };
+        accumulators.absorb(data, unaligned(secret, 8 * index));
+        if index == STRIPES_PER_SCRAMBLE - 1 {
+            accumulators.scramble(words(secret::scramble(secret)));
+        }
+    }
+    // SAFETY: a block is longer than a stripe.
+    let data = unsafe { load_row(block, len - STRIPE_BYTES) };
+    accumulators.absorb(data, unaligned(secret, secret::LAST_STRIPE));
+    accumulators.joined()
+}
+
+/// The accumulators of one block, in two: the specification adds each data lane to the
+/// neighbour of the lane that has its product, which one swap at the end does for all.
+#[derive(Clone, Copy)]
+struct Accumulators {
+    products: __m512i,
+    data: __m512i,
+}
+
+impl Accumulators {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn absorb(&mut self, data: __m512i, key: __m512i) {
+        let keyed = _mm512_xor_si512(data, key);
+        let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
+        self.products = _mm512_add_epi64(self.products, product);
+        self.data = _mm512_add_epi64(self.data, data);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn joined(&self) -> __m512i {
+        const NEIGHBOURS: i32 = 0b01_00_11_10;
+        _mm512_add_epi64(self.products, _mm512_shuffle_epi32::<NEIGHBOURS>(self.data))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn scramble(&mut self, key: __m512i) {
+        let sums = self.joined();
+        let mixed = _mm512_ternarylogic_epi64::<XOR3>(sums, _mm512_srli_epi64::<47>(sums), key);
+        let prime = _mm512_set1_epi64(PRIME32_1 as i64);
+        let low = _mm512_mul_epu32(mixed, prime);
+        let high = _mm512_mul_epu32(_mm512_srli_epi64::<32>(mixed), prime);
+        self.products = _mm512_add_epi64(low, _mm512_slli_epi64::<32>(high));
+        self.data = _mm512_setzero_si512();
+    }
+}
+
+/// Folds the four pieces of two blocks. A vector of 128-bit pairs: the first block's, the
+/// second's.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn fold_pair<const IFMA: bool>(a: __m512i, b: __m512i) -> __m512i {
+    fold::<IFMA>(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+}
+
+/// Adds up the four pairs of each of four vectors: one word a block, in the order of the blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn add_up([a, b, c, d]: [__m512i; 4]) -> __m512i {
+    const FIRST_TWO: i32 = 0b01_00_01_00;
+    const LAST_TWO: i32 = 0b11_10_11_10;
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let halves = |a, b| {
+        _mm512_add_epi64(
+            _mm512_shuffle_i64x2::<FIRST_TWO>(a, b),
+            _mm512_shuffle_i64x2::<LAST_TWO>(a, b),
+        )
+    };
+    let (ab, cd) = (halves(a, b), halves(c, d));
+    _mm512_add_epi64(_mm512_shuffle_i64x2::<EVEN>(ab, cd), _mm512_shuffle_i64x2::<ODD>(ab, cd))
+}
+
+/// The halves of `a * b`, xored.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn fold<const IFMA: bool>(a: __m512i, b: __m512i) -> __m512i {
+    if IFMA {
+        // SAFETY: `IFMA` is set only by the backend that the CPU must have IFMA for.
+        return unsafe { avx512ifma::fold(a, b) };
+    }
+    let mask = _mm512_set1_epi64(0xffff_ffff);
+    let (a_high, b_high) = (_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+    let low_low = _mm512_mul_epu32(a, b);
+    let high_high = _mm512_mul_epu32(a_high, b_high);
+    let middle = _mm512_add_epi64(_mm512_mul_epu32(a_high, b), _mm512_srli_epi64::<32>(low_low));
+    let other = _mm512_add_epi64(_mm512_mul_epu32(a, b_high), _mm512_and_si512(middle, mask));
+    let high = _mm512_add_epi64(high_high, _mm512_srli_epi64::<32>(middle));
+    let high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(other));
+    const XOR_AND: i32 = 0x78; // a ^ (b & c)
+    let folded = _mm512_ternarylogic_epi64::<XOR_AND>(high, low_low, mask);
+    _mm512_xor_si512(folded, _mm512_slli_epi64::<32>(other))
+}
+
+/// The avalanche up to its product.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn start_avalanche(sum: __m512i) -> __m512i {
+    let mixed = _mm512_xor_si512(sum, _mm512_srli_epi64::<37>(sum));
+    _mm512_mullo_epi64(mixed, _mm512_set1_epi64(PRIME_AVALANCHE as i64))
+}
+
+/// What is left of the avalanche.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn finish(product: __m512i) -> __m512i {
+    _mm512_xor_si512(product, _mm512_srli_epi64::<32>(product))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn swap_bytes(words: __m512i) -> __m512i {
+    let order = _mm512_set4_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607);
+    _mm512_shuffle_epi8(words, order)
+}
+
+/// A seed as it enters a row: added to the first word of every pair, taken from the second.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn signed(seed: u64) -> __m512i {
+    let seed = _mm512_set1_epi64(seed as i64);
+    _mm512_mask_sub_epi64(seed, 0b1010_1010, _mm512_setzero_si512(), seed)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn words(words: &[u64; LANES]) -> __m512i {
+    bytemuck::cast(*words)
+}
+
+/// The eight words of a derived secret at a byte offset.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn unaligned(secret: &[u64; DERIVED_WORDS], offset: usize) -> __m512i {
+    let bytes: &[u8] = bytemuck::bytes_of(secret);
+    bytemuck::pod_read_unaligned(&bytes[offset..offset + STRIPE_BYTES])
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn concat(a: __m128i, b: __m128i, c: __m128i, d: __m128i) -> __m512i {
+    let all = _mm512_castsi128_si512(a);
+    let all = _mm512_inserti64x2::<1>(all, b);
+    let all = _mm512_inserti64x2::<2>(all, c);
+    _mm512_inserti64x2::<3>(all, d)
+}
+
+/// # Safety
+///
+/// There are 64 bytes at the offset.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn load_row(block: *const u8, offset: usize) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(block.add(offset).cast()) }
+}
+
+/// # Safety
+///
+/// There are 16 bytes at the offset.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn load_piece(block: *const u8, offset: usize) -> __m128i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm_loadu_si128(block.add(offset).cast()) }
+}
+
+/// Asks for a cache line. Reads nothing, so any address will do.
+#[inline(always)]
+fn fetch(at: *const u8) {
+    // SAFETY: fetching a line early is a hint; it cannot fault.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+}
