@@ -48,26 +48,23 @@ pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
     if len > PIECE_BYTES { 6..=LANES } else { scalar::lanes(len) }
 }
 
-/// One request by itself waits for its chain; below this there is time enough for the scalar
-/// folds while it does.
-pub(super) fn hashes_faster(len: usize) -> bool {
-    len > STRIPE_BYTES
-}
+/// One request by itself waits for its chain. Up to so many bytes a block there is time enough
+/// for the scalar folds while it does.
+const ALONE_BY_SCALAR: usize = STRIPE_BYTES;
 
-/// Hashes the blocks of one seed, back to back in `blocks`.
-pub(super) fn hash<const IFMA: bool>(
-    blocks: &[u8],
+/// Hashes, chains and packs one lane.
+pub(super) fn walk_alone<const IFMA: bool>(
+    count: usize,
     len: usize,
-    seed: u64,
-    hashes: &mut [u64],
+    lane: &mut Lane<'_>,
     workspace: &mut Workspace,
 ) {
-    if len <= PIECE_BYTES {
-        return scalar::hash(blocks, workspace.keys(0, seed, len), hashes);
+    if len <= ALONE_BY_SCALAR {
+        return scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
     }
     workspace.pieces.set(len);
     // SAFETY: a backend is called only where it is available.
-    unsafe { hash_vectors::<IFMA>(blocks, len, seed, hashes, &workspace.pieces) };
+    unsafe { walk_one_by_vectors::<IFMA>(count, len, lane, &workspace.pieces) };
 }
 
 /// Hashes, chains and packs up to eight lanes.
@@ -132,14 +129,13 @@ macro_rules! with_sum_of {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn hash_vectors<const IFMA: bool>(
-    blocks: &[u8],
+fn walk_one_by_vectors<const IFMA: bool>(
+    count: usize,
     len: usize,
-    seed: u64,
-    hashes: &mut [u64],
+    lane: &mut Lane<'_>,
     pieces: &Pieces,
 ) {
-    with_sum_of!(pieces, [seed; LANES], hash_eights, (blocks, len, hashes));
+    with_sum_of!(pieces, [lane.seed; LANES], walk_one::<_>, (count, len, lane));
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -159,24 +155,41 @@ fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
     std::array::from_fn(|i| get(lanes.get(i).unwrap_or(&lanes[0])))
 }
 
-/// Hashes eight blocks at a time.
+/// Hashes up to eight blocks that lie back to back; gives eight hashes in any case.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn hash_eights(
+fn hash_eight(
     blocks: &[u8],
     len: usize,
-    hashes: &mut [u64],
     sum: impl Fn(&[*const u8; LANES]) -> __m512i,
+) -> [u64; LANES] {
+    for line in (0..blocks.len()).step_by(STRIPE_BYTES) {
+        fetch(blocks.as_ptr().wrapping_add(FETCH_AHEAD + line));
+    }
+    // Lanes without a block read the last one again.
+    let last = blocks.len() / len - 1;
+    let pointers = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
+    bytemuck::cast(finish(start_avalanche(sum(&pointers))))
+}
+
+/// One request: its blocks are hashed eight at a time, and chained while the next are hashed.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn walk_one<S: Fn(&[*const u8; LANES]) -> __m512i>(
+    count: usize,
+    len: usize,
+    lane: &mut Lane<'_>,
+    sum: S,
 ) {
-    for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks_mut(LANES)) {
-        // In a last vector that is not full, lanes without a block read the last one again.
-        let last = blocks.len() / len - 1;
-        let pointers = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
-        for line in (0..LANES * len).step_by(STRIPE_BYTES) {
-            fetch(blocks.as_ptr().wrapping_add(FETCH_AHEAD + line));
+    let blocks = lane.take_blocks(count * len);
+    let mut kept = lane.take_hashes(count);
+    for blocks in blocks.chunks(LANES * len) {
+        let hashes = &hash_eight(blocks, len, &sum)[..blocks.len() / len];
+        if let Some(kept) = &mut kept {
+            let kept = kept.split_off_mut(..hashes.len()).expect("a hash for every block");
+            kept.copy_from_slice(hashes);
         }
-        let each: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum(&pointers))));
-        hashes.copy_from_slice(&each[..hashes.len()]);
+        scalar::chain_alone(hashes, lane);
     }
 }
 
@@ -234,27 +247,27 @@ fn walk_eight<const IFMA: bool, S: Fn(&[*const u8; LANES]) -> __m512i>(
     let border = count.saturating_sub(ahead);
     let lines = len.div_ceil(STRIPE_BYTES);
 
-    let mut product = start_avalanche(sum(&streams.blocks));
-    for i in 1..count {
+    let mut product = _mm512_setzero_si512();
+    for i in 0..count {
         let (fetched, offset) = if i < border {
             (&streams.blocks, (i + ahead) * len)
         } else {
             (&streams.next, (i - border) * len)
         };
-        for lane in 0..LANES {
+        for stream in fetched {
             for line in 0..lines {
-                fetch(fetched[lane].wrapping_add(offset + line * STRIPE_BYTES));
+                fetch(stream.wrapping_add(offset + line * STRIPE_BYTES));
             }
         }
         let sum = sum(&streams.blocks_at(i * len));
-        let rows = chain.step::<IFMA>(finish(product));
-        // SAFETY: every lane has `count` rows.
-        unsafe { store(&streams.rows, i - 1, rows) };
+        if i > 0 {
+            // SAFETY: the CPU has what this function has; every lane has `count` rows.
+            unsafe { store(&streams.rows, i - 1, chain.step::<IFMA>(finish(product))) };
+        }
         product = start_avalanche(sum);
     }
-    let rows = chain.step::<IFMA>(finish(product));
-    // SAFETY: as above; a lane has at least one row.
-    unsafe { store(&streams.rows, count - 1, rows) };
+    // SAFETY: as above; there is at least one block.
+    unsafe { store(&streams.rows, count - 1, chain.step::<IFMA>(finish(product))) };
     chain.give_back(lanes);
 }
 
@@ -290,28 +303,34 @@ impl Chain {
     }
 
     /// Chains the hashes of the next blocks; gives the low and the high halves of their rows.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn step<const IFMA: bool>(&mut self, hash: __m512i) -> (__m512i, __m512i) {
-        let low = _mm512_xor_si512(self.state, self.parent_key);
-        let high = _mm512_xor_si512(hash, self.block_key);
-        let beside =
-            _mm512_add_epi64(_mm512_add_epi64(swap_bytes(low), high), _mm512_set1_epi64(16));
-        let sum = _mm512_add_epi64(beside, fold::<IFMA>(low, high));
-        let chained = finish(start_avalanche(sum));
-        // A lineage begins with its block hash, and its first row has no parent: its state was
-        // given as 0.
-        let current = _mm512_mask_blend_epi64(self.begun, hash, chained);
-        self.begun = !0;
-        let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
-        let packed = (
-            _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
-            _mm512_ternarylogic_epi64::<OR_AND>(self.prefix, rotated, self.fragment_mask),
-        );
-        let grown = _mm512_add_epi64(self.prefix, self.fragment_mask);
-        self.prefix = _mm512_add_epi64(grown, _mm512_set1_epi64(1));
-        self.state = current;
-        packed
+    ///
+    /// # Safety
+    ///
+    /// The CPU has AVX-512.
+    #[inline(always)]
+    unsafe fn step<const IFMA: bool>(&mut self, hash: __m512i) -> (__m512i, __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_xor_si512(self.state, self.parent_key);
+            let high = _mm512_xor_si512(hash, self.block_key);
+            let beside =
+                _mm512_add_epi64(_mm512_add_epi64(swap_bytes(low), high), _mm512_set1_epi64(16));
+            let sum = _mm512_add_epi64(beside, fold::<IFMA>(low, high));
+            let chained = finish(start_avalanche(sum));
+            // A lineage begins with its block hash, and its first row has no parent: its state was
+            // given as 0.
+            let current = _mm512_mask_blend_epi64(self.begun, hash, chained);
+            self.begun = !0;
+            let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
+            let packed = (
+                _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
+                _mm512_ternarylogic_epi64::<OR_AND>(self.prefix, rotated, self.fragment_mask),
+            );
+            let grown = _mm512_add_epi64(self.prefix, self.fragment_mask);
+            self.prefix = _mm512_add_epi64(grown, _mm512_set1_epi64(1));
+            self.state = current;
+            packed
+        }
     }
 
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -383,9 +402,8 @@ impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
 /// # Safety
 ///
 /// At each pointer there are as many bytes as the pieces are for, and the keys were made from
-/// them.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+/// them. The CPU has AVX-512.
+#[inline(always)]
 unsafe fn sum_pieces<
     const IFMA: bool,
     const R1: usize,
@@ -398,70 +416,80 @@ unsafe fn sum_pieces<
     first: &PassKeys<R1, S1>,
     second: &PassKeys<R2, S2>,
 ) -> __m512i {
-    let sum = _mm512_set1_epi64(pieces.length_term() as i64);
-    // SAFETY: the caller's promise.
-    let sum = unsafe { sum_pass::<IFMA, R1, S1>(sum, blocks, first) };
-    if R2 + S2 == 0 {
-        return sum;
+    // SAFETY: the caller's promises.
+    unsafe {
+        let sum = _mm512_set1_epi64(pieces.length_term() as i64);
+        let sum = sum_pass::<IFMA, R1, S1>(sum, blocks, first);
+        if R2 + S2 == 0 {
+            return sum;
+        }
+        sum_pass::<IFMA, R2, S2>(finish(start_avalanche(sum)), blocks, second)
     }
-    let sum = finish(start_avalanche(sum));
-    // SAFETY: the caller's promise.
-    unsafe { sum_pass::<IFMA, R2, S2>(sum, blocks, second) }
 }
 
 /// # Safety
 ///
 /// As [`sum_pieces`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+#[inline(always)]
 unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
     mut sum: __m512i,
     blocks: &[*const u8; LANES],
     keys: &PassKeys<ROWS, SINGLES>,
 ) -> __m512i {
-    if ROWS > 0 {
-        let mut folds = [_mm512_setzero_si512(); 4];
-        for row in 0..ROWS {
-            for pair in 0..4 {
-                let keyed = |lane: usize| {
-                    // SAFETY: a row lies inside its block.
-                    let data = unsafe { load_row(blocks[lane], keys.row_offsets[row]) };
-                    _mm512_xor_si512(data, keys.rows[row][lane])
-                };
-                let folded = fold_pair::<IFMA>(keyed(2 * pair), keyed(2 * pair + 1));
-                folds[pair] = if row == 0 { folded } else { _mm512_add_epi64(folds[pair], folded) };
+    // SAFETY: the caller's promises; rows and pieces lie inside their blocks.
+    unsafe {
+        if ROWS > 0 {
+            let mut folds = [_mm512_setzero_si512(); 4];
+            for row in 0..ROWS {
+                let offset = keys.row_offsets[row];
+                for pair in 0..4 {
+                    let (a, b) = (2 * pair, 2 * pair + 1);
+                    let a = _mm512_xor_si512(load_row(blocks[a], offset), keys.rows[row][a]);
+                    let b = _mm512_xor_si512(load_row(blocks[b], offset), keys.rows[row][b]);
+                    let folded = fold_pair::<IFMA>(a, b);
+                    folds[pair] =
+                        if row == 0 { folded } else { _mm512_add_epi64(folds[pair], folded) };
+                }
             }
+            sum = _mm512_add_epi64(sum, add_up(folds));
         }
-        sum = _mm512_add_epi64(sum, add_up(folds));
+        for single in 0..SINGLES {
+            let offset = keys.single_offsets[single];
+            let even = load_pieces([blocks[0], blocks[2], blocks[4], blocks[6]], offset);
+            let odd = load_pieces([blocks[1], blocks[3], blocks[5], blocks[7]], offset);
+            let [low_key, high_key] = keys.singles[single];
+            let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
+            let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
+            sum = _mm512_add_epi64(sum, fold::<IFMA>(low, high));
+        }
+        sum
     }
-    for single in 0..SINGLES {
-        let offset = keys.single_offsets[single];
-        // SAFETY: a piece lies inside its block.
-        let (even, odd) = unsafe {
-            let piece = |lane: usize| load_piece(blocks[lane], offset);
-            (
-                concat(piece(0), piece(2), piece(4), piece(6)),
-                concat(piece(1), piece(3), piece(5), piece(7)),
-            )
-        };
-        let [low_key, high_key] = keys.singles[single];
-        let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
-        let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
-        sum = _mm512_add_epi64(sum, fold::<IFMA>(low, high));
-    }
-    sum
 }
 
 /// The secrets that eight lanes derive from their seeds.
 struct StripeKeys {
-    derived: [[u64; DERIVED_WORDS]; LANES],
+    derived: [[__m512i; DERIVED_WORDS / LANES]; LANES],
 }
 
 impl StripeKeys {
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
     fn new(seeds: [u64; LANES]) -> Self {
-        Self { derived: seeds.map(secret::derive) }
+        let (secret, _) = secret::WORDS.as_chunks();
+        let mut derived = [[_mm512_setzero_si512(); DERIVED_WORDS / LANES]; LANES];
+        for (derived, seed) in derived.iter_mut().zip(seeds) {
+            for (derived, secret) in derived.iter_mut().zip(secret) {
+                *derived = _mm512_add_epi64(words(secret), signed(seed));
+            }
+        }
+        Self { derived }
+    }
+
+    /// The eight words at a byte offset of a lane's secret.
+    #[inline(always)]
+    fn at(&self, lane: usize, offset: usize) -> __m512i {
+        let secret: &[u8] = bytemuck::bytes_of(&self.derived[lane]);
+        bytemuck::pod_read_unaligned(&secret[offset..offset + STRIPE_BYTES])
     }
 }
 
@@ -469,22 +497,26 @@ impl StripeKeys {
 ///
 /// # Safety
 ///
-/// At each pointer there are `len` bytes, more than 240.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+/// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
+#[inline(always)]
 unsafe fn sum_stripes<const IFMA: bool>(
     blocks: &[*const u8; LANES],
     len: usize,
     keys: &StripeKeys,
 ) -> __m512i {
-    let merged = |lane: usize| {
-        let secret = &keys.derived[lane];
-        // SAFETY: the caller's promise.
-        let accumulators = unsafe { absorb(blocks[lane], len, secret) };
-        _mm512_xor_si512(accumulators, unaligned(secret, secret::MERGE))
-    };
-    let folds = [0, 2, 4, 6].map(|lane| fold_pair::<IFMA>(merged(lane), merged(lane + 1)));
-    _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut merged = [_mm512_setzero_si512(); LANES];
+        for (lane, merged) in merged.iter_mut().enumerate() {
+            let accumulators = absorb(blocks[lane], len, keys, lane);
+            *merged = _mm512_xor_si512(accumulators, keys.at(lane, secret::MERGE));
+        }
+        let mut folds = [_mm512_setzero_si512(); LANES / 2];
+        for (pair, folded) in folds.iter_mut().enumerate() {
+            *folded = fold_pair::<IFMA>(merged[2 * pair], merged[2 * pair + 1]);
+        }
+        _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
+    }
 }
 
 /// The accumulators of one block, as the merge takes them.
@@ -492,26 +524,27 @@ unsafe fn sum_stripes<const IFMA: bool>(
 /// # Safety
 ///
 /// As [`sum_stripes`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-unsafe fn absorb(block: *const u8, len: usize, secret: &[u64; DERIVED_WORDS]) -> __m512i {
-    let mut accumulators =
-        Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
-    // The last stripe is apart: it may begin inside the one before, and is always there.
-    let stripes = (len - 1) / STRIPE_BYTES;
-    for stripe in 0..stripes {
-        let index = stripe % STRIPES_PER_SCRAMBLE;
-        // SAFETY: so many stripes are less than the block.
-        let data = unsafe { load_row(block, stripe * STRIPE_BYTES) };
-        accumulators.absorb(data, unaligned(secret, 8 * index));
-        if index == STRIPES_PER_SCRAMBLE - 1 {
-            accumulators.scramble(words(secret::scramble(secret)));
+#[inline(always)]
+unsafe fn absorb(block: *const u8, len: usize, keys: &StripeKeys, lane: usize) -> __m512i {
+    // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
+    // before, and is always there; so the others are less than the block.
+    unsafe {
+        let mut accumulators =
+            Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+        let mut index = 0;
+        for stripe in 0..(len - 1) / STRIPE_BYTES {
+            let data = load_row(block, stripe * STRIPE_BYTES);
+            accumulators.absorb(data, keys.at(lane, 8 * index));
+            index += 1;
+            if index == STRIPES_PER_SCRAMBLE {
+                accumulators.scramble(keys.at(lane, secret::SCRAMBLE));
+                index = 0;
+            }
         }
+        let data = load_row(block, len - STRIPE_BYTES);
+        accumulators.absorb(data, keys.at(lane, secret::LAST_STRIPE));
+        accumulators.joined()
     }
-    // SAFETY: a block is longer than a stripe.
-    let data = unsafe { load_row(block, len - STRIPE_BYTES) };
-    accumulators.absorb(data, unaligned(secret, secret::LAST_STRIPE));
-    accumulators.joined()
 }
 
 /// The accumulators of one block, in two: the specification adds each data lane to the
@@ -635,23 +668,6 @@ fn words(words: &[u64; LANES]) -> __m512i {
     bytemuck::cast(*words)
 }
 
-/// The eight words of a derived secret at a byte offset.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn unaligned(secret: &[u64; DERIVED_WORDS], offset: usize) -> __m512i {
-    let bytes: &[u8] = bytemuck::bytes_of(secret);
-    bytemuck::pod_read_unaligned(&bytes[offset..offset + STRIPE_BYTES])
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn concat(a: __m128i, b: __m128i, c: __m128i, d: __m128i) -> __m512i {
-    let all = _mm512_castsi128_si512(a);
-    let all = _mm512_inserti64x2::<1>(all, b);
-    let all = _mm512_inserti64x2::<2>(all, c);
-    _mm512_inserti64x2::<3>(all, d)
-}
-
 /// # Safety
 ///
 /// There are 64 bytes at the offset.
@@ -662,14 +678,19 @@ unsafe fn load_row(block: *const u8, offset: usize) -> __m512i {
     unsafe { _mm512_loadu_si512(block.add(offset).cast()) }
 }
 
+/// Four pieces, of four blocks.
+///
 /// # Safety
 ///
-/// There are 16 bytes at the offset.
+/// Each block has 16 bytes at the offset.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-unsafe fn load_piece(block: *const u8, offset: usize) -> __m128i {
+unsafe fn load_pieces(blocks: [*const u8; 4], offset: usize) -> __m512i {
     // SAFETY: the caller's promise.
-    unsafe { _mm_loadu_si128(block.add(offset).cast()) }
+    let [a, b, c, d] = blocks.map(|block| unsafe { _mm_loadu_si128(block.add(offset).cast()) });
+    let all = _mm512_inserti64x2::<1>(_mm512_castsi128_si512(a), b);
+    let all = _mm512_inserti64x2::<2>(all, c);
+    _mm512_inserti64x2::<3>(all, d)
 }
 
 /// Asks for a cache line. Reads nothing, so any address will do.

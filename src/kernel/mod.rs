@@ -101,24 +101,6 @@ impl Backend {
         }
     }
 
-    /// Hashes blocks of `len` bytes that lie back to back, under one seed.
-    pub(crate) fn hash(
-        self,
-        blocks: &[u8],
-        len: usize,
-        seed: u64,
-        hashes: &mut [u64],
-        workspace: &mut Workspace,
-    ) {
-        match self {
-            Self::Scalar => scalar::hash(blocks, workspace.keys(0, seed, len), hashes),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::hash::<false>(blocks, len, seed, hashes, workspace),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::hash::<true>(blocks, len, seed, hashes, workspace),
-        }
-    }
-
     /// How many requests go side by side, at the least and at the most, with blocks of so many
     /// bytes. Fewer than the least are faster one by one.
     pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
@@ -160,29 +142,14 @@ impl Backend {
 
     /// One request: a chain has no lanes, but its blocks do.
     fn walk_alone(self, count: usize, len: usize, lane: &mut Lane<'_>, workspace: &mut Workspace) {
-        if !self.hashes_faster(len) {
-            return scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
-        }
-        let mut tile = [0; TILE];
-        let mut left = count;
-        while left > 0 {
-            let count = left.min(TILE);
-            let tile = &mut tile[..count];
-            self.hash(lane.take_blocks(count * len), len, lane.seed, tile, workspace);
-            if let Some(hashes) = lane.take_hashes(count) {
-                hashes.copy_from_slice(tile);
-            }
-            scalar::chain_alone(tile, lane);
-            left -= count;
-        }
-    }
-
-    /// Whether its `hash` is faster than the scalar one and its pipeline.
-    fn hashes_faster(self, len: usize) -> bool {
         match self {
-            Self::Scalar => false,
+            Self::Scalar => {
+                scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Avx512Ifma => avx512::hashes_faster(len),
+            Self::Avx512 => avx512::walk_alone::<false>(count, len, lane, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => avx512::walk_alone::<true>(count, len, lane, workspace),
         }
     }
 }
@@ -207,10 +174,6 @@ impl FromStr for Backend {
 
 /// The most lanes that any backend takes.
 pub(crate) const MAX_LANES: usize = 8;
-
-/// How many block hashes of a request are kept between `hash` and `chain`: few enough that the
-/// CPU hashes the next ones while it chains these.
-const TILE: usize = 16;
 
 /// What the kernels keep from call to call, so that it is not worked out again.
 #[derive(Debug, Default)]

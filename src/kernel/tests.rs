@@ -4,7 +4,7 @@ use std::env;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Backend, Lane, MAX_LANES, TILE, Workspace};
+use super::{Backend, Lane, MAX_LANES, Workspace};
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -18,10 +18,30 @@ fn sample(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+/// The block hashes of one lane.
+fn hash_all(
+    backend: Backend,
+    blocks: &[u8],
+    len: usize,
+    seed: u64,
+    workspace: &mut Workspace,
+) -> Vec<u64> {
+    let count = blocks.len() / len;
+    let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
+    let lane = Lane {
+        blocks,
+        rows: &mut rows,
+        hashes: Some(&mut hashes),
+        seed,
+        fragment_bits: 54,
+        ..Lane::default()
+    };
+    backend.walk(count, len, &mut [lane], workspace);
+    hashes
+}
+
 fn hash_one(backend: Backend, input: &[u8], seed: u64) -> u64 {
-    let mut hash = [0];
-    backend.hash(input, input.len(), seed, &mut hash, &mut Workspace::default());
-    hash[0]
+    hash_all(backend, input, input.len(), seed, &mut Workspace::default())[0]
 }
 
 #[test]
@@ -79,8 +99,7 @@ fn hash_of_many_is_the_hash_of_each() {
         for count in 0..=33 {
             for len in LENGTHS {
                 let bytes = sample(count * len);
-                let mut hashes = vec![0; count];
-                backend.hash(&bytes, len, 1337, &mut hashes, &mut Workspace::default());
+                let hashes = hash_all(backend, &bytes, len, 1337, &mut Workspace::default());
                 let each: Vec<u64> =
                     bytes.chunks_exact(len).map(|block| xxh3_64_with_seed(block, 1337)).collect();
                 assert_eq!(hashes, each, "{backend}, {count} blocks of {len}");
@@ -95,8 +114,7 @@ fn a_schedule_that_is_set_again_is_the_new_one() {
     for &backend in Backend::available() {
         let mut workspace = Workspace::default();
         for (seed, len) in [(7, 64), (7, 64), (8, 64), (8, 65), (8, 300), (7, 300)] {
-            let mut hash = [0];
-            backend.hash(&bytes[..len], len, seed, &mut hash, &mut workspace);
+            let hash = hash_all(backend, &bytes[..len], len, seed, &mut workspace);
             assert_eq!(hash[0], xxh3_64_with_seed(&bytes[..len], seed), "{backend}");
         }
     }
@@ -151,9 +169,9 @@ impl Case {
     }
 }
 
-/// Block counts around the tiles of one lane (16) and of several (64), and the distance at which
-/// streams are fetched ahead (1,024 bytes).
-const COUNTS: [usize; 10] = [1, 2, 7, TILE - 1, TILE, TILE + 1, 33, 63, 65, 131];
+/// Block counts around a vector (8), a tile of the scalar kernel (64) and the distance at which
+/// streams are fetched ahead (1,024 bytes: 16 blocks of 64).
+const COUNTS: [usize; 12] = [1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 131];
 
 #[test]
 fn walk_hashes_chains_and_packs() {

@@ -67,11 +67,22 @@ pub(crate) const SECOND_PASS: usize = 3;
 /// 129 to 240 bytes: where the fold of the last 16 input bytes reads.
 pub(crate) const LAST_FOLD: usize = 136 - 17;
 
+/// The secret as words: what inputs of more than 240 bytes derive theirs from.
+pub(crate) const WORDS: [u64; DERIVED_WORDS] = {
+    let mut words = [0; DERIVED_WORDS];
+    let mut i = 0;
+    while i < DERIVED_WORDS {
+        words[i] = word(8 * i);
+        i += 1;
+    }
+    words
+};
+
 /// More than 240 bytes: the secret derived from a seed, as words. Seed 0 gives the default.
 pub(crate) fn derive(seed: u64) -> [u64; DERIVED_WORDS] {
     std::array::from_fn(|i| match i % 2 {
-        0 => word(8 * i).wrapping_add(seed),
-        _ => word(8 * i).wrapping_sub(seed),
+        0 => WORDS[i].wrapping_add(seed),
+        _ => WORDS[i].wrapping_sub(seed),
     })
 }
 
@@ -79,6 +90,10 @@ pub(crate) fn derive(seed: u64) -> [u64; DERIVED_WORDS] {
 pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> &[u64; STRIPE_WORDS] {
     derived.last_chunk().expect("a secret is longer than a stripe")
 }
+
+/// Where in a derived secret the eight words begin that scramble: its last 64 bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const SCRAMBLE: usize = SECRET.len() - 64;
 
 /// Where in a derived secret the eight words begin that key the last stripe.
 pub(crate) const LAST_STRIPE: usize = SECRET.len() - 64 - 7;
