@@ -108,7 +108,7 @@ macro_rules! with_sum_of {
             $(($r1, $s1, $r2, $s2) => {
                 let first = PassKeys::<$r1, $s1>::new(first, $seeds);
                 let second = PassKeys::<$r2, $s2>::new(second, $seeds);
-                with_sum_of!(@call $run, $arguments, |blocks: &[*const u8; LANES]| {
+                with_sum_of!(@call $run, $arguments, |blocks: &Blocks| {
                     // SAFETY: the pieces of a length do not reach past its end.
                     unsafe { sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second) }
                 })
@@ -116,7 +116,7 @@ macro_rules! with_sum_of {
             _ => {
                 let keys = StripeKeys::new($seeds);
                 let len = pieces.len();
-                with_sum_of!(@call $run, $arguments, |blocks: &[*const u8; LANES]| {
+                with_sum_of!(@call $run, $arguments, |blocks: &Blocks| {
                     // SAFETY: as many bytes are read as a block has.
                     unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
                 })
@@ -158,29 +158,18 @@ fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
 /// Hashes up to eight blocks that lie back to back; gives eight hashes in any case.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn hash_eight(
-    blocks: &[u8],
-    len: usize,
-    sum: impl Fn(&[*const u8; LANES]) -> __m512i,
-) -> [u64; LANES] {
-    for line in (0..blocks.len()).step_by(STRIPE_BYTES) {
-        fetch(blocks.as_ptr().wrapping_add(FETCH_AHEAD + line));
-    }
+fn hash_eight(blocks: &[u8], len: usize, sum: impl Fn(&Blocks) -> __m512i) -> [u64; LANES] {
     // Lanes without a block read the last one again.
     let last = blocks.len() / len - 1;
-    let pointers = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
-    bytemuck::cast(finish(start_avalanche(sum(&pointers))))
+    let at = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
+    let eight = Blocks { at, ahead: at.map(|block| block.wrapping_add(FETCH_AHEAD)) };
+    bytemuck::cast(finish(start_avalanche(sum(&eight))))
 }
 
 /// One request: its blocks are hashed eight at a time, and chained while the next are hashed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_one<S: Fn(&[*const u8; LANES]) -> __m512i>(
-    count: usize,
-    len: usize,
-    lane: &mut Lane<'_>,
-    sum: S,
-) {
+fn walk_one<S: Fn(&Blocks) -> __m512i>(count: usize, len: usize, lane: &mut Lane<'_>, sum: S) {
     let blocks = lane.take_blocks(count * len);
     let mut kept = lane.take_hashes(count);
     for blocks in blocks.chunks(LANES * len) {
@@ -190,6 +179,21 @@ fn walk_one<S: Fn(&[*const u8; LANES]) -> __m512i>(
             kept.copy_from_slice(hashes);
         }
         scalar::chain_alone(hashes, lane);
+    }
+}
+
+/// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
+struct Blocks {
+    at: [*const u8; LANES],
+    ahead: [*const u8; LANES],
+}
+
+impl Blocks {
+    /// Fetches what lies as far ahead as a byte offset of a lane's block.
+    #[inline(always)]
+    fn fetch(&self, lane: usize, offset: usize) {
+        // SAFETY: fetching a line early is a hint: it reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(self.ahead[lane].wrapping_add(offset).cast()) };
     }
 }
 
@@ -223,18 +227,13 @@ impl<'a> Streams<'a> {
         }
         streams
     }
-
-    #[inline(always)]
-    fn blocks_at(&self, offset: usize) -> [*const u8; LANES] {
-        self.blocks.map(|stream| stream.wrapping_add(offset))
-    }
 }
 
 /// Hashes, chains and packs `count` blocks of each lane. One block of each is chained while the
 /// next is summed: the one waits for its multiplications, the other fills the wait.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_eight<const IFMA: bool, S: Fn(&[*const u8; LANES]) -> __m512i>(
+fn walk_eight<const IFMA: bool, S: Fn(&Blocks) -> __m512i>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
@@ -245,7 +244,6 @@ fn walk_eight<const IFMA: bool, S: Fn(&[*const u8; LANES]) -> __m512i>(
     // Towards their ends the streams are fetched on in the ones that come next.
     let ahead = FETCH_AHEAD.div_ceil(len);
     let border = count.saturating_sub(ahead);
-    let lines = len.div_ceil(STRIPE_BYTES);
 
     let mut product = _mm512_setzero_si512();
     for i in 0..count {
@@ -254,12 +252,10 @@ fn walk_eight<const IFMA: bool, S: Fn(&[*const u8; LANES]) -> __m512i>(
         } else {
             (&streams.next, (i - border) * len)
         };
-        for stream in fetched {
-            for line in 0..lines {
-                fetch(stream.wrapping_add(offset + line * STRIPE_BYTES));
-            }
-        }
-        let sum = sum(&streams.blocks_at(i * len));
+        let sum = sum(&Blocks {
+            at: streams.blocks.map(|stream| stream.wrapping_add(i * len)),
+            ahead: fetched.map(|stream| stream.wrapping_add(offset)),
+        });
         if i > 0 {
             // SAFETY: the CPU has what this function has; every lane has `count` rows.
             unsafe { store(&streams.rows, i - 1, chain.step::<IFMA>(finish(product))) };
@@ -411,7 +407,7 @@ unsafe fn sum_pieces<
     const R2: usize,
     const S2: usize,
 >(
-    blocks: &[*const u8; LANES],
+    blocks: &Blocks,
     pieces: &Pieces,
     first: &PassKeys<R1, S1>,
     second: &PassKeys<R2, S2>,
@@ -433,7 +429,7 @@ unsafe fn sum_pieces<
 #[inline(always)]
 unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
     mut sum: __m512i,
-    blocks: &[*const u8; LANES],
+    blocks: &Blocks,
     keys: &PassKeys<ROWS, SINGLES>,
 ) -> __m512i {
     // SAFETY: the caller's promises; rows and pieces lie inside their blocks.
@@ -444,9 +440,14 @@ unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
                 let offset = keys.row_offsets[row];
                 for pair in 0..4 {
                     let (a, b) = (2 * pair, 2 * pair + 1);
-                    let a = _mm512_xor_si512(load_row(blocks[a], offset), keys.rows[row][a]);
-                    let b = _mm512_xor_si512(load_row(blocks[b], offset), keys.rows[row][b]);
-                    let folded = fold_pair::<IFMA>(a, b);
+                    blocks.fetch(a, offset);
+                    blocks.fetch(b, offset);
+                    let row_a = load_row(blocks.at[a], offset);
+                    let row_b = load_row(blocks.at[b], offset);
+                    let folded = fold_pair::<IFMA>(
+                        _mm512_xor_si512(row_a, keys.rows[row][a]),
+                        _mm512_xor_si512(row_b, keys.rows[row][b]),
+                    );
                     folds[pair] =
                         if row == 0 { folded } else { _mm512_add_epi64(folds[pair], folded) };
                 }
@@ -455,8 +456,12 @@ unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
         }
         for single in 0..SINGLES {
             let offset = keys.single_offsets[single];
-            let even = load_pieces([blocks[0], blocks[2], blocks[4], blocks[6]], offset);
-            let odd = load_pieces([blocks[1], blocks[3], blocks[5], blocks[7]], offset);
+            if offset.is_multiple_of(STRIPE_BYTES) {
+                (0..LANES).for_each(|lane| blocks.fetch(lane, offset));
+            }
+            let [b0, b1, b2, b3, b4, b5, b6, b7] = blocks.at;
+            let even = load_pieces([b0, b2, b4, b6], offset);
+            let odd = load_pieces([b1, b3, b5, b7], offset);
             let [low_key, high_key] = keys.singles[single];
             let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
             let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
@@ -499,16 +504,12 @@ impl StripeKeys {
 ///
 /// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn sum_stripes<const IFMA: bool>(
-    blocks: &[*const u8; LANES],
-    len: usize,
-    keys: &StripeKeys,
-) -> __m512i {
+unsafe fn sum_stripes<const IFMA: bool>(blocks: &Blocks, len: usize, keys: &StripeKeys) -> __m512i {
     // SAFETY: the caller's promises.
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
         for (lane, merged) in merged.iter_mut().enumerate() {
-            let accumulators = absorb(blocks[lane], len, keys, lane);
+            let accumulators = absorb(blocks, len, keys, lane);
             *merged = _mm512_xor_si512(accumulators, keys.at(lane, secret::MERGE));
         }
         let mut folds = [_mm512_setzero_si512(); LANES / 2];
@@ -525,7 +526,8 @@ unsafe fn sum_stripes<const IFMA: bool>(
 ///
 /// As [`sum_stripes`].
 #[inline(always)]
-unsafe fn absorb(block: *const u8, len: usize, keys: &StripeKeys, lane: usize) -> __m512i {
+unsafe fn absorb(blocks: &Blocks, len: usize, keys: &StripeKeys, lane: usize) -> __m512i {
+    let block = blocks.at[lane];
     // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
     // before, and is always there; so the others are less than the block.
     unsafe {
@@ -533,7 +535,9 @@ unsafe fn absorb(block: *const u8, len: usize, keys: &StripeKeys, lane: usize) -
             Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
         let mut index = 0;
         for stripe in 0..(len - 1) / STRIPE_BYTES {
-            let data = load_row(block, stripe * STRIPE_BYTES);
+            let offset = stripe * STRIPE_BYTES;
+            blocks.fetch(lane, offset);
+            let data = load_row(block, offset);
             accumulators.absorb(data, keys.at(lane, 8 * index));
             index += 1;
             if index == STRIPES_PER_SCRAMBLE {
@@ -541,6 +545,7 @@ unsafe fn absorb(block: *const u8, len: usize, keys: &StripeKeys, lane: usize) -
                 index = 0;
             }
         }
+        blocks.fetch(lane, len - STRIPE_BYTES);
         let data = load_row(block, len - STRIPE_BYTES);
         accumulators.absorb(data, keys.at(lane, secret::LAST_STRIPE));
         accumulators.joined()
@@ -691,11 +696,4 @@ unsafe fn load_pieces(blocks: [*const u8; 4], offset: usize) -> __m512i {
     let all = _mm512_inserti64x2::<1>(_mm512_castsi128_si512(a), b);
     let all = _mm512_inserti64x2::<2>(all, c);
     _mm512_inserti64x2::<3>(all, d)
-}
-
-/// Asks for a cache line. Reads nothing, so any address will do.
-#[inline(always)]
-fn fetch(at: *const u8) {
-    // SAFETY: fetching a line early is a hint; it cannot fault.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
