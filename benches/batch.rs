@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{COMPARED, Shape, compare, pin, print_table};
+use common::{Shape, compare, compared, pin, print_table};
 use criterion::Criterion;
 
 /// Even batches by block size, then the shapes that others publish figures for.
@@ -36,7 +36,7 @@ fn main() {
     for shape in &shapes {
         compare(&mut criterion, shape);
     }
-    let shapes: Vec<_> = shapes.into_iter().map(|shape| (shape, COMPARED)).collect();
+    let shapes: Vec<_> = shapes.into_iter().map(|shape| (shape, compared())).collect();
     print_table(&shapes);
     criterion.final_summary();
 }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use common::{Shape, pin, print_table, start};
 use criterion::Criterion;
-use kvhash::{BlockHash, BlockSize, Engine, Lineages, PositionalLineageHash, Request};
+use kvhash::{Backend, BlockHash, BlockSize, Engine, Lineages, PositionalLineageHash, Request};
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
 /// The seed of a request without salt and LoRA name.
@@ -44,8 +44,11 @@ fn step_by_step(criterion: &mut Criterion, shape: &Shape) {
     let salted: Vec<Request<'_>> =
         requests.iter().zip(&salts).map(|(request, salt)| request.salt(salt)).collect();
     let size = shape.block_size;
-    let engine =
-        Engine::builder().block_size(BlockSize::new(size as u32).unwrap()).build().unwrap();
+    let engine = Engine::builder()
+        .block_size(BlockSize::new(size as u32).unwrap())
+        .backend(Backend::Scalar)
+        .build()
+        .unwrap();
     let mut lineages = Lineages::new();
     let one_shot = |block: &[u8]| xxh3_64_with_seed(block, SEED);
 
@@ -141,6 +144,6 @@ fn main() {
     for shape in &shapes {
         step_by_step(&mut criterion, shape);
     }
-    print_table(&shapes.map(|shape| (shape, STEPS)));
+    print_table(&shapes.map(|shape| (shape, STEPS.to_vec())));
     criterion.final_summary();
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
 use dynamo_kv_router::protocols::{compute_block_hash_for_seq, compute_seq_hash_for_block};
-use kvhash::{BlockSize, Engine, Lineages, MmRun, PositionalLineageHash, Request};
+use kvhash::{Backend, BlockSize, Engine, Lineages, MmRun, PositionalLineageHash, Request};
 
 /// Prompts of one length and block size, with the same runs in each.
 pub struct Shape {
@@ -83,8 +83,15 @@ pub fn peer_requests(shape: &Shape, prompts: &[Vec<u32>]) -> Vec<dynamo_kv_hashi
         .collect()
 }
 
-/// What [`compare`] measures, ours last.
-pub const COMPARED: &[&str] = &["read limit", "dynamo-kv-hashing", "dynamo-kv-router", "kvhash"];
+/// What [`compare`] measures, our fastest backend last.
+pub fn compared() -> Vec<String> {
+    let peers = ["read limit", "dynamo-kv-hashing", "dynamo-kv-router"].map(String::from);
+    peers.into_iter().chain(Backend::available().iter().map(ours)).collect()
+}
+
+fn ours(backend: &Backend) -> String {
+    format!("kvhash {backend}")
+}
 
 /// Runs one shape through ours and the peers: equality first, then the clock.
 pub fn compare(criterion: &mut Criterion, shape: &Shape) {
@@ -92,7 +99,11 @@ pub fn compare(criterion: &mut Criterion, shape: &Shape) {
     let requests: Vec<Request<'_>> =
         prompts.iter().map(|prompt| Request::new(prompt).mm_runs(&shape.runs)).collect();
     let size = shape.block_size as u32;
-    let engine = Engine::builder().block_size(BlockSize::new(size).unwrap()).build().unwrap();
+    let engines = Backend::available().iter().map(|&backend| {
+        let builder = Engine::builder().block_size(BlockSize::new(size).unwrap());
+        builder.backend(backend).build().unwrap()
+    });
+    let engines: Vec<Engine> = engines.collect();
     let mut lineages = Lineages::new();
     let peers = peer_requests(shape, &prompts);
     let router = |prompt: &Vec<u32>| {
@@ -102,18 +113,20 @@ pub fn compare(criterion: &mut Criterion, shape: &Shape) {
     // The router's rule for images is another one.
     let with_router = shape.runs.is_empty();
 
-    engine.hash(&requests, &mut lineages);
-    for ((peer, prompt), lineage) in peers.iter().zip(&prompts).zip(lineages.iter()) {
-        let lineage = lineage.unwrap();
-        let expected = peer.positional_lineage_hashes(size).unwrap();
-        assert!(
-            expected
-                .iter()
-                .map(|plh| plh.as_u128())
-                .eq(lineage.plhs().iter().map(PositionalLineageHash::as_u128))
-        );
-        if with_router {
-            assert!(router(prompt).into_iter().eq(lineage.sequence_hashes().map(u64::from)));
+    for engine in &engines {
+        engine.hash(&requests, &mut lineages);
+        for ((peer, prompt), lineage) in peers.iter().zip(&prompts).zip(lineages.iter()) {
+            let lineage = lineage.unwrap();
+            let expected = peer.positional_lineage_hashes(size).unwrap();
+            assert!(
+                expected
+                    .iter()
+                    .map(|plh| plh.as_u128())
+                    .eq(lineage.plhs().iter().map(PositionalLineageHash::as_u128))
+            );
+            if with_router {
+                assert!(router(prompt).into_iter().eq(lineage.sequence_hashes().map(u64::from)));
+            }
         }
     }
 
@@ -138,9 +151,11 @@ pub fn compare(criterion: &mut Criterion, shape: &Shape) {
             });
         });
     }
-    group.bench_function("kvhash", |bencher| {
-        bencher.iter(|| engine.hash(black_box(&requests), black_box(&mut lineages)));
-    });
+    for engine in &engines {
+        group.bench_function(ours(&engine.backend()), |bencher| {
+            bencher.iter(|| engine.hash(black_box(&requests), black_box(&mut lineages)));
+        });
+    }
     group.finish();
 }
 
@@ -164,12 +179,13 @@ pub fn pin() {
 
 /// Prints, for every shape that was just measured and each of its functions: the shortest time,
 /// as ns a block and as GB/s of token ids, and how many times that of the last function it is.
-pub fn print_table(shapes: &[(Shape, &[&str])]) {
+pub fn print_table<F: AsRef<str>>(shapes: &[(Shape, Vec<F>)]) {
     println!("\n| shape | function | ns a block | GB/s | times the last |");
     println!("|---|---|---|---|---|");
     for (shape, functions) in shapes {
-        let last = functions.last().and_then(|function| shortest(shape.name, function));
-        for function in *functions {
+        let last = functions.last().and_then(|function| shortest(shape.name, function.as_ref()));
+        for function in functions {
+            let function = function.as_ref();
             let Some(time) = shortest(shape.name, function) else { continue };
             let nanoseconds = time / shape.blocks() as f64;
             let gigabytes = (4 * shape.prompts * shape.tokens) as f64 / time;

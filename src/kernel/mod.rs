@@ -48,10 +48,11 @@ use crate::xxh3::pieces::Pieces;
 pub enum Backend {
     /// Plain Rust, on every CPU.
     Scalar,
-    /// AVX-512 (F, DQ, BW, VL): most server CPUs of Intel since 2017 and of AMD since 2022.
+    /// AVX-512 (F, DQ, BW, VL): Intel servers since 2017, AMD since 2022.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX-512 with its 52-bit multiplications: Intel since 2019, AMD since 2022.
+    /// AVX-512 with its 52-bit multiplications: Intel servers since 2021, AMD since
+    /// 2022.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }
