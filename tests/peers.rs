@@ -4,18 +4,21 @@ mod common;
 
 use common::{ODD_BLOCK_SIZES, Prompt, check_against_reference, splitmix64};
 use kvhash::{
-    ChainSeed, Columns, DynamoPlhLegacy, Engine, LegacyRequest, Lineages, MmRun, Request, SaltRule,
+    Backend, ChainSeed, Columns, DynamoPlhLegacy, Engine, LegacyRequest, Lineages, MmRun, Request,
+    SaltRule,
 };
 use proptest::prelude::*;
 
 fn hash_and_check(prompts: &[Prompt], columns: Columns) {
-    let engine = Engine::builder().columns(columns).build().unwrap();
     let requests: Vec<Request<'_>> = prompts.iter().map(Prompt::request).collect();
     let mut lineages = Lineages::new();
-    engine.hash(&requests, &mut lineages);
-    assert_eq!(lineages.len(), prompts.len());
-    for (prompt, lineage) in prompts.iter().zip(lineages.iter()) {
-        check_against_reference(prompt, lineage);
+    for &backend in Backend::available() {
+        let engine = Engine::builder().backend(backend).columns(columns).build().unwrap();
+        engine.hash(&requests, &mut lineages);
+        assert_eq!(lineages.len(), prompts.len());
+        for (prompt, lineage) in prompts.iter().zip(lineages.iter()) {
+            check_against_reference(prompt, lineage);
+        }
     }
 }
 
@@ -58,6 +61,24 @@ fn every_block_size_in_one_batch() {
         .collect();
     hash_and_check(&prompts, Columns::NONE);
     hash_and_check(&prompts, Columns::BLOCK_HASHES);
+}
+
+#[test]
+fn ragged_requests_side_by_side() {
+    // Enough of one block size for groups of eight, with what is left over at their ends; some
+    // longer than the first layout (256 blocks), some without a block.
+    for block_size in [1, 4, 5, 16, 20, 32, 48, 60, 61, 64, 128] {
+        let prompts: Vec<Prompt> = (0..45)
+            .map(|i| Prompt {
+                tokens: splitmix64(i, (i as usize * 61 % 277) * block_size + i as usize, 1 << 32),
+                salt: (i % 4 == 0).then(|| format!("tenant-{i}")),
+                block_size: block_size as u32,
+                ..Prompt::default()
+            })
+            .collect();
+        hash_and_check(&prompts, Columns::NONE);
+        hash_and_check(&prompts[..7], Columns::NONE);
+    }
 }
 
 #[test]

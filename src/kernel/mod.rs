@@ -214,6 +214,7 @@ pub(crate) struct Lane<'a> {
     /// row it grows by one, shifted left by the fragment bits.
     pub(crate) prefix: u64,
     /// What will be read after the blocks, as far as that is known: worth fetching early.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) next: &'a [u8],
 }
 
