@@ -166,6 +166,17 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let same = order.iter().take(width(first));
             let count = same.take_while(|other| other.block_bytes == first.block_bytes).count();
             let (group, rest) = order.split_at(count);
+            if let [only] = group {
+                let plan = self.plan(only.index);
+                let window = from(plan.rows.clone(), first_row);
+                let mut lane = self.lane(only.index);
+                lane.rows = &mut rows[window.clone()];
+                lane.hashes = hashes.as_mut().map(|hashes| &mut hashes[window]);
+                let (lane, position) = (slice::from_mut(&mut lane), &mut [plan.first_block]);
+                self.advance(only.blocks, only.block_bytes, lane, position, workspace);
+                order = rest;
+                continue;
+            }
             let window = |i: usize| {
                 let plan = |waiting: &Waiting| self.plan(waiting.index).rows.clone();
                 from(group.get(i).map_or(first_row..first_row, plan), first_row)

@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
 use super::{Lane, Workspace, avx512ifma, scalar};
+use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::length_term;
 use crate::xxh3::pieces::{PIECE_BYTES, Pass, Pieces};
 use crate::xxh3::secret::{self, DERIVED_WORDS, STRIPES_PER_SCRAMBLE};
@@ -48,10 +49,6 @@ pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
     if len > PIECE_BYTES { 6..=LANES } else { scalar::lanes(len) }
 }
 
-/// One request by itself waits for its chain. Up to so many bytes a block there is time enough
-/// for the scalar folds while it does.
-const ALONE_BY_SCALAR: usize = STRIPE_BYTES;
-
 /// Hashes, chains and packs one lane.
 pub(super) fn walk_alone<const IFMA: bool>(
     count: usize,
@@ -59,12 +56,13 @@ pub(super) fn walk_alone<const IFMA: bool>(
     lane: &mut Lane<'_>,
     workspace: &mut Workspace,
 ) {
-    if len <= ALONE_BY_SCALAR {
-        return scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
+    // Up to 240 bytes a block there is time enough for the scalar folds while the chain waits,
+    // and setting vectors up costs more than they save.
+    if len <= LONGEST_FOLDED {
+        return scalar::walk_alone(count, lane, workspace.keys_alone(lane.seed, len));
     }
-    workspace.pieces.set(len);
     // SAFETY: a backend is called only where it is available.
-    unsafe { walk_one_by_vectors::<IFMA>(count, len, lane, &workspace.pieces) };
+    unsafe { walk_one_by_vectors::<IFMA>(count, len, lane) };
 }
 
 /// Hashes, chains and packs up to eight lanes.
@@ -129,13 +127,12 @@ macro_rules! with_sum_of {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_one_by_vectors<const IFMA: bool>(
-    count: usize,
-    len: usize,
-    lane: &mut Lane<'_>,
-    pieces: &Pieces,
-) {
-    with_sum_of!(pieces, [lane.seed; LANES], walk_one::<_>, (count, len, lane));
+fn walk_one_by_vectors<const IFMA: bool>(count: usize, len: usize, lane: &mut Lane<'_>) {
+    let keys = StripeKeys::new([lane.seed; LANES]);
+    walk_one(count, len, lane, |blocks| {
+        // SAFETY: as many bytes are read as a block has.
+        unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
+    });
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]

@@ -145,7 +145,7 @@ impl Backend {
     fn walk_alone(self, count: usize, len: usize, lane: &mut Lane<'_>, workspace: &mut Workspace) {
         match self {
             Self::Scalar => {
-                scalar::walk_alone(count, lane, workspace.keys(0, lane.seed, len));
+                scalar::walk_alone(count, lane, workspace.keys_alone(lane.seed, len));
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::walk_alone::<false>(count, len, lane, workspace),
@@ -180,6 +180,8 @@ pub(crate) const MAX_LANES: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     keys: [BlockKeys; scalar::MAX_LANES],
+    /// Which of the first two schedules a request by itself used last.
+    last: usize,
     #[cfg(target_arch = "x86_64")]
     pieces: Pieces,
 }
@@ -189,6 +191,14 @@ impl Workspace {
     fn keys(&mut self, lane: usize, seed: u64, len: usize) -> &BlockKeys {
         self.keys[lane].set(seed, len);
         &self.keys[lane]
+    }
+
+    /// The schedule of a request by itself. Two are kept, since text and frames take turns.
+    fn keys_alone(&mut self, seed: u64, len: usize) -> &BlockKeys {
+        if !self.keys[self.last].is(seed, len) {
+            self.last ^= 1;
+        }
+        self.keys(self.last, seed, len)
     }
 }
 

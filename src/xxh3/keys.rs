@@ -41,9 +41,14 @@ impl BlockKeys {
 
     /// Makes this the schedule of `seed` and `len`; free of work where it already is.
     pub(crate) fn set(&mut self, seed: u64, len: usize) {
-        if (self.seed, self.len) != (seed, len) {
+        if !self.is(seed, len) {
             *self = Self::new(seed, len);
         }
+    }
+
+    /// Whether this is the schedule of `seed` and `len`.
+    pub(crate) fn is(&self, seed: u64, len: usize) -> bool {
+        (self.seed, self.len) == (seed, len)
     }
 
     /// The byte length of the blocks that this schedule is for.
