@@ -58,7 +58,7 @@ struct Waiting {
 }
 
 impl Scratch {
-    /// Gives memory back that a batch of multimodal requests has left behind.
+    /// Gives memory back that a batch has left behind.
     pub(crate) fn shrink(&mut self) {
         self.order = Vec::new();
         self.frames = Vec::new();
@@ -130,6 +130,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
+    /// Requests without runs are put in order of their lengths and go side by side, as many as
+    /// the backend takes at once.
     fn hash_and_chain(
         &self,
         range: Range<usize>,
@@ -148,9 +150,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let (blocks, block_bytes) = (plan.rows.len(), plan.block_size * TOKEN_BYTES);
             if !request.mm_runs.is_empty() {
                 let window = from(plan.rows.clone(), first_row);
-                let mut lane = self.lane(index);
-                lane.rows = &mut rows[window.clone()];
-                lane.hashes = hashes.as_mut().map(|hashes| &mut hashes[window]);
+                let kept = hashes.as_mut().map(|hashes| &mut hashes[window.clone()]);
+                let lane = self.lane(index, &mut rows[window], kept);
                 self.run_stretches(request, plan, lane, workspace, frames);
             } else if blocks > 0 {
                 order.push(Waiting { block_bytes, blocks, index });
@@ -167,11 +168,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let count = same.take_while(|other| other.block_bytes == first.block_bytes).count();
             let (group, rest) = order.split_at(count);
             if let [only] = group {
+                // What is below would find it a place among windows that nobody needs.
                 let plan = self.plan(only.index);
                 let window = from(plan.rows.clone(), first_row);
-                let mut lane = self.lane(only.index);
-                lane.rows = &mut rows[window.clone()];
-                lane.hashes = hashes.as_mut().map(|hashes| &mut hashes[window]);
+                let kept = hashes.as_mut().map(|hashes| &mut hashes[window.clone()]);
+                let mut lane = self.lane(only.index, &mut rows[window], kept);
                 let (lane, position) = (slice::from_mut(&mut lane), &mut [plan.first_block]);
                 self.advance(only.blocks, only.block_bytes, lane, position, workspace);
                 order = rest;
@@ -192,13 +193,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let mut positions = [0; MAX_LANES];
             for (i, (rows, hashes)) in rows.into_iter().zip(hashes).enumerate().take(count) {
                 let index = group[i].index;
-                let mut lane = self.lane(index);
-                (lane.rows, lane.hashes) = (rows, hashes);
+                lanes[i] = self.lane(index, rows, hashes);
                 if let Some(next) = rest.get(i) {
                     let request = self.requests[next.index].general();
-                    lane.next = bytemuck::cast_slice(request.tokens);
+                    lanes[i].next = bytemuck::cast_slice(request.tokens);
                 }
-                lanes[i] = lane;
                 positions[i] = self.plan(index).first_block;
             }
             let lanes = &mut lanes[..count];
@@ -211,11 +210,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.plans.plans[index].as_ref().expect("a request that failed has no turn")
     }
 
-    /// A planned request before its first block, without a place for its results.
-    fn lane(&self, index: usize) -> Lane<'_> {
+    /// A planned request before its first block, and where its results go.
+    fn lane<'a>(
+        &'a self,
+        index: usize,
+        rows: &'a mut [u128],
+        hashes: Option<&'a mut [u64]>,
+    ) -> Lane<'a> {
         let plan = self.plan(index);
         Lane {
             blocks: bytemuck::cast_slice(self.requests[index].general().tokens),
+            rows,
+            hashes,
             seed: plan.seeds.salt_hash.0,
             chain: ChainKeys::new(plan.seeds.chain),
             state: plan.state,
@@ -233,7 +239,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         workspace: &mut Workspace,
     ) {
         let fewest = *self.backend.lanes(block_bytes).start();
-        while lanes.len() >= fewest.max(2) {
+        while lanes.len() >= fewest {
             let count = lanes[0].rows.len();
             if count < SHORTEST_WALK && lanes.len() < MAX_LANES {
                 break;

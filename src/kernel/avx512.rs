@@ -1,9 +1,9 @@
 //! AVX-512: eight requests or eight blocks to a vector.
 //!
-//! Up to 240 bytes a lane is a request (`walk`) or a block (`hash`): the folds of eight blocks
-//! are worked out four pieces at a time, brought into one lane a block, and chained and packed
-//! there. Above, a vector is the accumulators of one block; the merges of eight blocks go
-//! together, and from there on it is the same.
+//! Up to 240 bytes a lane is a request: the folds of eight requests' blocks are worked out four
+//! pieces at a time, brought into one lane a block, and chained and packed there. Above, a vector
+//! is the accumulators of one block; the merges of eight blocks go together, and from there on it
+//! is the same. A request by itself has eight of its own long blocks merged together.
 //!
 //! The functions are generic over how two vectors are folded: `IFMA` says that the CPU has the
 //! 52-bit multiplications.
@@ -25,8 +25,7 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME_AVALANCHE, PRIME32_1, STRIPE_BYTES
 /// Lanes of a vector.
 const LANES: usize = 8;
 
-/// How far ahead of a stream its tokens are fetched. Any distance from 4 to 16 blocks of 64 bytes
-/// gives the same times; none costs a tenth, and a quarter where another core is busy.
+/// How far ahead of a stream its tokens are fetched, in bytes.
 const FETCH_AHEAD: usize = 1024;
 
 /// The truth table of `a ^ b ^ c`.
@@ -78,52 +77,16 @@ pub(super) fn walk<const IFMA: bool>(
     if count == 0 {
         return;
     }
+    if lanes.iter().any(|lane| lane.hashes.is_some()) {
+        // Vectors of lanes go straight from blocks to rows.
+        for lane in lanes {
+            walk_alone::<IFMA>(count, len, lane, workspace);
+        }
+        return;
+    }
     workspace.pieces.set(len);
     // SAFETY: a backend is called only where it is available.
     unsafe { walk_vectors::<IFMA>(count, len, lanes, &workspace.pieces) };
-}
-
-/// Calls `$run::<IFMA>($arguments…, sum of eight blocks)` with the way to sum that a length
-/// takes. The number of rows and single pieces in each pass is known at compile time, so that
-/// their loops become straight lines.
-macro_rules! with_sum_of {
-    ($pieces:expr, $seeds:expr, $run:path, ($($argument:expr),*)) => {
-        with_sum_of!(@shapes $pieces, $seeds, $run, ($($argument),*),
-            (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
-            (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4))
-    };
-    (@shapes $pieces:expr, $seeds:expr, $run:path, $arguments:tt,
-        $(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {{
-        let pieces: &Pieces = $pieces;
-        let (first, second) = (pieces.first(), pieces.second());
-        let shape = (
-            first.rows().len(),
-            first.singles().len(),
-            second.rows().len(),
-            second.singles().len(),
-        );
-        match shape {
-            $(($r1, $s1, $r2, $s2) => {
-                let first = PassKeys::<$r1, $s1>::new(first, $seeds);
-                let second = PassKeys::<$r2, $s2>::new(second, $seeds);
-                with_sum_of!(@call $run, $arguments, |blocks: &Blocks| {
-                    // SAFETY: the pieces of a length do not reach past its end.
-                    unsafe { sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second) }
-                })
-            })*
-            _ => {
-                let keys = StripeKeys::new($seeds);
-                let len = pieces.len();
-                with_sum_of!(@call $run, $arguments, |blocks: &Blocks| {
-                    // SAFETY: as many bytes are read as a block has.
-                    unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
-                })
-            }
-        }
-    }};
-    (@call $run:path, ($($argument:expr),*), $sum:expr) => {
-        $run($($argument,)* $sum)
-    };
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -143,24 +106,43 @@ fn walk_vectors<const IFMA: bool>(
     pieces: &Pieces,
 ) {
     let seeds = of_lanes(lanes, |lane| lane.seed);
-    with_sum_of!(pieces, seeds, walk_eight::<IFMA, _>, (count, len, lanes));
+    let (first, second) = (pieces.first(), pieces.second());
+    // With the numbers of rows and single pieces known at compile time, the loops over them
+    // become straight lines. These are all that lengths of 17 to 240 bytes have.
+    macro_rules! walk_shapes {
+        ($(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {
+            match (first.counts(), second.counts()) {
+                $((($r1, $s1), ($r2, $s2)) => {
+                    let first = PassKeys::<$r1, $s1>::new(first, seeds);
+                    let second = PassKeys::<$r2, $s2>::new(second, seeds);
+                    walk_eight::<IFMA, _>(count, len, lanes, |blocks| {
+                        // SAFETY: the pieces of a length do not reach past its end.
+                        unsafe {
+                            sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second)
+                        }
+                    });
+                })*
+                _ => {
+                    assert!(len > LONGEST_FOLDED, "a length without a shape: {len}");
+                    let keys = StripeKeys::new(seeds);
+                    walk_eight::<IFMA, _>(count, len, lanes, |blocks| {
+                        // SAFETY: as many bytes are read as a block has.
+                        unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
+                    });
+                }
+            }
+        };
+    }
+    walk_shapes! {
+        (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
+        (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4)
+    }
 }
 
 /// What each lane has of something. Lanes without a request are copies of the first one: they
 /// work out and write what it does.
 fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
     std::array::from_fn(|i| get(lanes.get(i).unwrap_or(&lanes[0])))
-}
-
-/// Hashes up to eight blocks that lie back to back; gives eight hashes in any case.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn hash_eight(blocks: &[u8], len: usize, sum: impl Fn(&Blocks) -> __m512i) -> [u64; LANES] {
-    // Lanes without a block read the last one again.
-    let last = blocks.len() / len - 1;
-    let at = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
-    let eight = Blocks { at, ahead: at.map(|block| block.wrapping_add(FETCH_AHEAD)) };
-    bytemuck::cast(finish(start_avalanche(sum(&eight))))
 }
 
 /// One request: its blocks are hashed eight at a time, and chained while the next are hashed.
@@ -170,7 +152,12 @@ fn walk_one<S: Fn(&Blocks) -> __m512i>(count: usize, len: usize, lane: &mut Lane
     let blocks = lane.take_blocks(count * len);
     let mut kept = lane.take_hashes(count);
     for blocks in blocks.chunks(LANES * len) {
-        let hashes = &hash_eight(blocks, len, &sum)[..blocks.len() / len];
+        // Lanes without a block read the last one again.
+        let last = blocks.len() / len - 1;
+        let at = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
+        let eight = Blocks { at, ahead: at.map(|block| block.wrapping_add(FETCH_AHEAD)) };
+        let hashes: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum(&eight))));
+        let hashes = &hashes[..=last];
         if let Some(kept) = &mut kept {
             let kept = kept.split_off_mut(..hashes.len()).expect("a hash for every block");
             kept.copy_from_slice(hashes);

@@ -125,13 +125,6 @@ impl Backend {
         if let [lane] = lanes {
             return self.walk_alone(count, len, lane, workspace);
         }
-        if self != Self::Scalar && lanes.iter().any(|lane| lane.hashes.is_some()) {
-            // Vectors of lanes go straight from blocks to rows.
-            for lane in lanes {
-                self.walk_alone(count, len, lane, workspace);
-            }
-            return;
-        }
         match self {
             Self::Scalar => scalar::walk(count, len, lanes, workspace),
             #[cfg(target_arch = "x86_64")]

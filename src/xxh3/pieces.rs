@@ -73,10 +73,6 @@ impl Pieces {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// What the sum of the folds starts from.
     pub(crate) fn length_term(&self) -> u64 {
         self.length_term
@@ -125,6 +121,11 @@ impl Pass {
         pass.singles[..pieces].copy_from_slice(&left[..pieces]);
         pass.single_count = pieces;
         pass
+    }
+
+    /// How many rows and how many single pieces there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.row_count, self.single_count)
     }
 
     pub(crate) fn rows(&self) -> &[Row] {
