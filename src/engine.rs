@@ -10,7 +10,6 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::EngineError;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
-use crate::plan::Plan;
 use crate::run::{Batch, Output, Scratch};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
@@ -133,7 +132,8 @@ impl<S: Scheme> Engine<S> {
     pub fn hash(&self, requests: &[S::Request<'_>], lineages: &mut Lineages<S::Row>) {
         let Lineages { plans, rows, block_hashes, sequence_hashes, columns, scratches } = lineages;
         *columns = self.columns;
-        let blocks = plans.make(&self.scheme, self.block_size.0, requests);
+        plans.make(&self.scheme, self.block_size.0, requests);
+        let (blocks, bytes) = (plans.rows, plans.bytes);
         let output = Output {
             rows: room(rows, blocks),
             block_hashes: self
@@ -144,7 +144,6 @@ impl<S: Scheme> Engine<S> {
                 && self.columns.contains(Columns::SEQUENCE_HASHES))
             .then(|| room(sequence_hashes, blocks)),
         };
-        let bytes = plans.plans.iter().flatten().map(Plan::bytes).sum();
         let batch: Batch<'_, '_, S> = Batch { backend: self.backend, requests, plans };
         match self.pool_for(bytes) {
             Some((pool, task_bytes)) => batch.run_on(pool, task_bytes, output, scratches),

@@ -77,7 +77,7 @@ impl<R: Row> Lineages<R> {
         plan: &'a Result<Plan, RequestError>,
     ) -> Result<Lineage<'a, R>, RequestError> {
         let plan = plan.as_ref().map_err(|&error| error)?;
-        let rows = plan.rows.clone();
+        let rows = plan.rows();
         Ok(Lineage {
             plan,
             rows: &self.rows[rows.clone()],
@@ -131,7 +131,7 @@ impl<'a, R: Row> Lineage<'a, R> {
 
     /// Tokens a block.
     pub fn block_size(&self) -> usize {
-        self.plan.block_size
+        self.plan.block_size as usize
     }
 
     /// How many tokens come after the last hashed block.

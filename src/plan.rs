@@ -14,12 +14,15 @@ use crate::scheme::{Scheme, Seeds};
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seeds: Seeds,
-    pub(crate) block_size: usize,
-    /// Where its rows stand among those of the batch: one a block.
-    pub(crate) rows: Range<usize>,
+    /// Tokens a block.
+    pub(crate) block_size: u32,
     /// The position of its first block, in blocks.
-    pub(crate) first_block: u64,
-    /// The sequence hash of the block before that one, if there is one.
+    pub(crate) first_block: u32,
+    /// How many blocks it has, and rows.
+    pub(crate) blocks: u32,
+    /// Where its rows start among those of the batch.
+    pub(crate) first_row: usize,
+    /// The sequence hash of the block before its first, if there is one.
     pub(crate) state: Option<u64>,
     /// Tokens after the last block.
     pub(crate) tail: usize,
@@ -29,8 +32,10 @@ pub(crate) struct Plan {
 /// Where a request's runs are found in the order of their offsets.
 #[derive(Debug, Clone)]
 enum Runs {
+    /// In the request.
     InOrder,
-    Sorted(Range<usize>),
+    /// Among the sorted runs of the batch, from here on.
+    Sorted(usize),
 }
 
 /// What planning a batch writes, kept from batch to batch.
@@ -40,58 +45,69 @@ pub(crate) struct Plans {
     /// Copies of the runs of requests that gave them out of order.
     sorted_runs: Vec<MmRun>,
     salt_buffer: Vec<u8>,
+    /// How many rows the batch takes.
+    pub(crate) rows: usize,
+    /// How many bytes it is hashed from, frames taken for tokens.
+    pub(crate) bytes: usize,
 }
 
 impl Plan {
+    /// Where its rows stand among those of the batch: one a block.
+    pub(crate) fn rows(&self) -> Range<usize> {
+        self.first_row..self.first_row + self.blocks as usize
+    }
+
     /// How many bytes the request's blocks are hashed from, frames taken for tokens.
     pub(crate) fn bytes(&self) -> usize {
-        self.rows.len() * self.block_size * TOKEN_BYTES
+        self.blocks as usize * self.block_size as usize * TOKEN_BYTES
     }
 
     /// The position of its first token, in tokens.
     pub(crate) fn first_token(&self) -> usize {
         // In range: checked when the plan was made.
-        self.first_block as usize * self.block_size
+        self.first_block as usize * self.block_size as usize
     }
 }
 
 impl Plans {
-    /// Plans a batch; returns how many rows it takes.
+    /// Plans a batch.
     pub(crate) fn make<S: Scheme>(
         &mut self,
         scheme: &S,
         block_size: u32,
         requests: &[S::Request<'_>],
-    ) -> usize {
+    ) {
         self.plans.clear();
         self.sorted_runs.clear();
-        let mut rows = 0;
+        (self.rows, self.bytes) = (0, 0);
         for request in requests {
-            let request = request.general();
-            let plan = self.plan_one(scheme, block_size, request, rows);
+            let plan = self.plan_one(scheme, block_size, request.general());
             if let Ok(plan) = &plan {
-                rows = plan.rows.end;
+                self.rows += plan.blocks as usize;
+                self.bytes += plan.bytes();
             }
             self.plans.push(plan);
         }
-        rows
     }
 
+    #[inline]
     fn plan_one<S: Scheme>(
         &mut self,
         scheme: &S,
         block_size: u32,
         request: &Request<'_>,
-        first_row: usize,
     ) -> Result<Plan, RequestError> {
-        let block_size = request.block_size.unwrap_or(block_size) as usize;
+        let block_size = request.block_size.unwrap_or(block_size);
         let first_block = request.parent.map_or(0, |parent| parent.position() + 1);
-        let first_token = first_block as usize * block_size;
-        let runs = self.check_runs(request.mm_runs, first_token + request.tokens.len())?;
+        let tokens = request.tokens.len();
+        let runs = match request.mm_runs {
+            [] => Runs::InOrder,
+            runs => self.check_runs(runs, first_block as usize * block_size as usize + tokens)?,
+        };
         if block_size == 0 {
             return Err(RequestError::ZeroBlockSize);
         }
-        let blocks = (request.tokens.len() / block_size).min(request.max_blocks);
+        let blocks = (tokens / block_size as usize).min(request.max_blocks);
         let end = first_block + blocks as u64;
         if blocks > 0 && end > MAX_POSITION + 1 {
             return Err(RequestError::PositionLimit { position: end - 1 });
@@ -99,10 +115,12 @@ impl Plans {
         Ok(Plan {
             seeds: scheme.seeds(request, &mut self.salt_buffer),
             block_size,
-            rows: first_row..first_row + blocks,
-            first_block,
+            // Positions, and so numbers of blocks, have 24 bits.
+            first_block: first_block as u32,
+            blocks: blocks as u32,
+            first_row: self.rows,
             state: request.parent.map(|parent| parent.current_sequence_hash().0),
-            tail: request.tokens.len() - blocks * block_size,
+            tail: tokens - blocks * block_size as usize,
             runs,
         })
     }
@@ -119,14 +137,14 @@ impl Plans {
         // Stable, as the peer's: of two runs with the same offset the second one overlaps.
         sorted.sort_by_key(|run| run.offset);
         check_in_order(sorted, tokens_len)?;
-        Ok(Runs::Sorted(start..self.sorted_runs.len()))
+        Ok(Runs::Sorted(start))
     }
 
     /// The runs of a planned request, in order.
     pub(crate) fn runs<'a>(&'a self, plan: &Plan, request: &Request<'a>) -> &'a [MmRun] {
-        match &plan.runs {
+        match plan.runs {
             Runs::InOrder => request.mm_runs,
-            Runs::Sorted(range) => &self.sorted_runs[range.clone()],
+            Runs::Sorted(start) => &self.sorted_runs[start..start + request.mm_runs.len()],
         }
     }
 }

@@ -8,7 +8,7 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::kernel::{Backend, Lane, MAX_LANES, Workspace};
+use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace, fetch};
 use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
 use crate::request::Request;
@@ -49,12 +49,18 @@ pub(crate) struct Scratch {
 }
 
 /// A request that waits for its turn. Ordered by what makes requests go well side by side:
-/// first by the bytes of a block, then by the number of blocks.
+/// first by the size of a block, then by the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
-    block_bytes: usize,
-    blocks: usize,
+    block_size: u32,
+    blocks: u32,
     index: usize,
+}
+
+impl Waiting {
+    fn block_bytes(&self) -> usize {
+        self.block_size as usize * TOKEN_BYTES
+    }
 }
 
 impl Scratch {
@@ -100,7 +106,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
         let mut tasks = Vec::with_capacity(ranges.len());
         for (range, scratch) in ranges.into_iter().zip(scratches) {
-            let blocks = self.plans(&range).map(|plan| plan.rows.len()).sum();
+            let blocks = self.plans(&range).map(|plan| plan.blocks as usize).sum();
             tasks.push((range, output.take(blocks), scratch));
         }
         pool.install(|| {
@@ -119,109 +125,77 @@ impl<S: Scheme> Batch<'_, '_, S> {
     fn run(&self, range: Range<usize>, mut output: Output<'_, S::Row>, scratch: &mut Scratch) {
         let words = S::Row::words_mut(output.rows);
         let hashes = output.block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
-        self.hash_and_chain(range.clone(), words, hashes, scratch);
+        self.hash_and_chain(range.clone(), Arena { rows: words, hashes }, scratch);
         if !S::Row::LOSES_SEQUENCE_HASHES {
             return;
         }
         for plan in self.plans(&range) {
-            let output = output.take(plan.rows.len());
+            let output = output.take(plan.blocks as usize);
             let words = S::Row::words_mut(output.rows);
-            S::Row::lay_out(words, plan.first_block, output.sequence_hashes);
+            S::Row::lay_out(words, plan.first_block.into(), output.sequence_hashes);
         }
     }
 
-    /// Requests without runs are put in order of their lengths and go side by side, as many as
-    /// the backend takes at once.
-    fn hash_and_chain(
-        &self,
-        range: Range<usize>,
-        rows: &mut [u128],
-        mut hashes: Option<&mut [u64]>,
-        scratch: &mut Scratch,
-    ) {
-        let first_row = self.plans(&range).next().map_or(0, |plan| plan.rows.start);
+    /// Hashes the blocks of every request of a range, chains them and packs the rows.
+    fn hash_and_chain(&self, range: Range<usize>, mut arena: Arena<'_>, scratch: &mut Scratch) {
+        let first_row = self.plans(&range).next().map_or(0, |plan| plan.first_row);
         let Scratch { workspace, order, frames } = scratch;
         order.clear();
+        let mut in_order = true;
         for index in range {
             let (Ok(plan), request) = (&self.plans.plans[index], self.requests[index].general())
             else {
                 continue;
             };
-            let (blocks, block_bytes) = (plan.rows.len(), plan.block_size * TOKEN_BYTES);
             if !request.mm_runs.is_empty() {
-                let window = from(plan.rows.clone(), first_row);
-                let kept = hashes.as_mut().map(|hashes| &mut hashes[window.clone()]);
-                let lane = self.lane(index, &mut rows[window], kept);
-                self.run_stretches(request, plan, lane, workspace, frames);
-            } else if blocks > 0 {
-                order.push(Waiting { block_bytes, blocks, index });
+                let lane = self.lane(index, first_row);
+                self.run_stretches(request, plan, lane, &mut arena, workspace, frames);
+            } else if plan.blocks > 0 {
+                let waiting = Waiting { block_size: plan.block_size, blocks: plan.blocks, index };
+                in_order &= order.last().is_none_or(|last| *last <= waiting);
+                order.push(waiting);
             }
         }
         // Neighbours of about the same number of blocks end at about the same time.
-        if !order.is_sorted() {
+        if !in_order {
             order.sort_unstable();
         }
-        let width = |waiting: &Waiting| *self.backend.lanes(waiting.block_bytes).end();
         let mut order = &order[..];
+        let mut lanes = [Lane::default(); MAX_LANES];
         while let Some(first) = order.first() {
-            let same = order.iter().take(width(first));
-            let count = same.take_while(|other| other.block_bytes == first.block_bytes).count();
+            let len = first.block_bytes();
+            let width = *self.backend.lanes(len).end();
+            let same = order.iter().take(width);
+            let count = same.take_while(|other| other.block_size == first.block_size).count();
             let (group, rest) = order.split_at(count);
-            if let [only] = group {
-                // What is below would find it a place among windows that nobody needs.
-                let plan = self.plan(only.index);
-                let window = from(plan.rows.clone(), first_row);
-                let kept = hashes.as_mut().map(|hashes| &mut hashes[window.clone()]);
-                let mut lane = self.lane(only.index, &mut rows[window], kept);
-                let (lane, position) = (slice::from_mut(&mut lane), &mut [plan.first_block]);
-                self.advance(only.blocks, only.block_bytes, lane, position, workspace);
-                order = rest;
-                continue;
+            for later in rest.iter().skip(width).take(width) {
+                fetch(&raw const self.requests[later.index]);
+                fetch(&raw const self.plans.plans[later.index]);
             }
-            let window = |i: usize| {
-                let plan = |waiting: &Waiting| self.plan(waiting.index).rows.clone();
-                from(group.get(i).map_or(first_row..first_row, plan), first_row)
-            };
-            let windows: [_; MAX_LANES] = std::array::from_fn(window);
-            let apart = "rows of different requests do not overlap";
-            let rows = rows.get_disjoint_mut(windows.clone()).expect(apart);
-            let hashes = match &mut hashes {
-                Some(hashes) => hashes.get_disjoint_mut(windows).expect(apart).map(Some),
-                None => [const { None }; MAX_LANES],
-            };
-            let mut lanes: [Lane<'_>; MAX_LANES] = Default::default();
-            let mut positions = [0; MAX_LANES];
-            for (i, (rows, hashes)) in rows.into_iter().zip(hashes).enumerate().take(count) {
-                let index = group[i].index;
-                lanes[i] = self.lane(index, rows, hashes);
+            for (i, waiting) in group.iter().enumerate() {
+                lanes[i] = self.lane(waiting.index, first_row);
                 if let Some(next) = rest.get(i) {
-                    let request = self.requests[next.index].general();
-                    lanes[i].next = bytemuck::cast_slice(request.tokens);
+                    lanes[i].next = self.tokens(next.index);
                 }
-                positions[i] = self.plan(index).first_block;
             }
-            let lanes = &mut lanes[..count];
-            self.run_group(first.block_bytes, lanes, &mut positions[..count], workspace);
+            self.run_group(len, &mut lanes[..count], &mut arena, workspace);
             order = rest;
         }
     }
 
-    fn plan(&self, index: usize) -> &Plan {
-        self.plans.plans[index].as_ref().expect("a request that failed has no turn")
+    fn tokens(&self, index: usize) -> &[u8] {
+        bytemuck::cast_slice(self.requests[index].general().tokens)
     }
 
-    /// A planned request before its first block, and where its results go.
-    fn lane<'a>(
-        &'a self,
-        index: usize,
-        rows: &'a mut [u128],
-        hashes: Option<&'a mut [u64]>,
-    ) -> Lane<'a> {
-        let plan = self.plan(index);
+    /// A planned request before its first block. Its task's rows start at `first_row`.
+    #[inline]
+    fn lane(&self, index: usize, first_row: usize) -> Lane<'_> {
+        let plan = self.plans.plans[index].as_ref().expect("a request that failed has no turn");
         Lane {
-            blocks: bytemuck::cast_slice(self.requests[index].general().tokens),
-            rows,
-            hashes,
+            blocks: self.tokens(index),
+            left: plan.blocks as usize,
+            row: plan.first_row - first_row,
+            position: plan.first_block.into(),
             seed: plan.seeds.salt_hash.0,
             chain: ChainKeys::new(plan.seeds.chain),
             state: plan.state,
@@ -233,25 +207,23 @@ impl<S: Scheme> Batch<'_, '_, S> {
     /// of them, then one by one.
     fn run_group(
         &self,
-        block_bytes: usize,
+        len: usize,
         mut lanes: &mut [Lane<'_>],
-        mut positions: &mut [u64],
+        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
-        let fewest = *self.backend.lanes(block_bytes).start();
-        while lanes.len() >= fewest {
-            let count = lanes[0].rows.len();
+        let fewest = *self.backend.lanes(len).start();
+        while lanes.len() > 1 && lanes.len() >= fewest {
+            let count = lanes[0].left;
             if count < SHORTEST_WALK && lanes.len() < MAX_LANES {
                 break;
             }
-            self.advance(count, block_bytes, lanes, positions, workspace);
-            let done = lanes.iter().take_while(|lane| lane.rows.is_empty()).count();
+            self.advance(count, len, lanes, arena, workspace);
+            let done = lanes.iter().take_while(|lane| lane.left == 0).count();
             lanes = &mut lanes[done..];
-            positions = &mut positions[done..];
         }
-        for (lane, position) in lanes.iter_mut().zip(positions) {
-            let (lane, position) = (slice::from_mut(lane), slice::from_mut(position));
-            self.advance(lane[0].rows.len(), block_bytes, lane, position, workspace);
+        for lane in lanes {
+            self.advance(lane.left, len, slice::from_mut(lane), arena, workspace);
         }
     }
 
@@ -259,21 +231,20 @@ impl<S: Scheme> Batch<'_, '_, S> {
     fn advance(
         &self,
         mut count: usize,
-        block_bytes: usize,
+        len: usize,
         lanes: &mut [Lane<'_>],
-        positions: &mut [u64],
+        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         while count > 0 {
             let mut together = count;
-            for (lane, position) in lanes.iter_mut().zip(&*positions) {
-                let mode = mode_of(*position);
+            for lane in &mut *lanes {
+                let mode = mode_of(lane.position);
                 lane.fragment_bits = mode.fragment_bits();
-                lane.prefix = mode.prefix(*position);
-                together = together.min((mode.end() - position) as usize);
+                lane.prefix = mode.prefix(lane.position);
+                together = together.min((mode.end() - lane.position) as usize);
             }
-            self.backend.walk(together, block_bytes, lanes, workspace);
-            positions.iter_mut().for_each(|position| *position += together as u64);
+            self.backend.walk(together, len, lanes, arena, workspace);
             count -= together;
         }
     }
@@ -284,32 +255,27 @@ impl<S: Scheme> Batch<'_, '_, S> {
         &self,
         request: &Request<'_>,
         plan: &Plan,
-        mut lane: Lane<'_>,
+        lane: Lane<'_>,
+        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Vec<[u8; FRAME_BYTES]>,
     ) {
-        let block_size = plan.block_size;
+        let block_size = plan.block_size as usize;
         let first_token = plan.first_token();
         let runs = self.plans.runs(plan, request);
         let blocks_at_once = (FRAMES_AT_ONCE / (block_size * FRAME_BYTES)).max(1);
-        let mut walk = |blocks: &[u8], range: Range<usize>, slot_bytes: usize| {
-            let mut part = Lane {
-                blocks,
-                rows: take(&mut lane.rows, range.len()),
-                hashes: lane.hashes.as_mut().map(|hashes| take(hashes, range.len())),
-                next: &[],
-                ..lane
-            };
-            let mut position = plan.first_block + range.start as u64;
-            let (part, position) = (slice::from_mut(&mut part), slice::from_mut(&mut position));
-            self.advance(range.len(), block_size * slot_bytes, part, position, workspace);
-            lane.state = part[0].state;
+        let mut lane = lane.over(&[]);
+        let mut walk = |blocks: &[u8], count: usize, slot_bytes: usize| {
+            let mut part = lane.over(blocks);
+            let parts = slice::from_mut(&mut part);
+            self.advance(count, block_size * slot_bytes, parts, arena, workspace);
+            lane = part.over(&[]);
         };
-        for stretch in Stretches::new(runs, first_token, block_size, plan.rows.len()) {
+        for stretch in Stretches::new(runs, first_token, block_size, plan.blocks as usize) {
             match stretch {
                 Stretch::Text(range) => {
                     let tokens = &request.tokens[range.start * block_size..range.end * block_size];
-                    walk(bytemuck::cast_slice(tokens), range, TOKEN_BYTES);
+                    walk(bytemuck::cast_slice(tokens), range.len(), TOKEN_BYTES);
                 }
                 Stretch::Framed(range, mut runs) => {
                     for start in range.clone().step_by(blocks_at_once) {
@@ -321,17 +287,12 @@ impl<S: Scheme> Batch<'_, '_, S> {
                         }
                         let tokens = &request.tokens[slots.start..];
                         encode_frames(tokens, count, position, &mut runs, frames);
-                        walk(frames[..count].as_flattened(), blocks, FRAME_BYTES);
+                        walk(frames[..count].as_flattened(), blocks.len(), FRAME_BYTES);
                     }
                 }
             }
         }
     }
-}
-
-/// A range of the batch's rows as one of a task's, which start at `first`.
-fn from(rows: Range<usize>, first: usize) -> Range<usize> {
-    rows.start - first..rows.end - first
 }
 
 fn mode_of(position: u64) -> Mode {

@@ -10,12 +10,13 @@
 
 #![allow(unsafe_code)]
 
+use std::arch::asm;
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
-use super::{Lane, Workspace, avx512ifma, scalar};
+use super::{Arena, Lane, Workspace, avx512ifma, fetch, scalar};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::length_term;
 use crate::xxh3::pieces::{PIECE_BYTES, Pass, Pieces};
@@ -53,15 +54,16 @@ pub(super) fn walk_alone<const IFMA: bool>(
     count: usize,
     len: usize,
     lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     // Up to 240 bytes a block there is time enough for the scalar folds while the chain waits,
     // and setting vectors up costs more than they save.
     if len <= LONGEST_FOLDED {
-        return scalar::walk_alone(count, lane, workspace.keys_alone(lane.seed, len));
+        return scalar::walk_alone(count, lane, arena, workspace.keys_alone(lane.seed, len));
     }
     // SAFETY: a backend is called only where it is available.
-    unsafe { walk_one_by_vectors::<IFMA>(count, len, lane) };
+    unsafe { walk_one_by_vectors::<IFMA>(count, len, lane, arena) };
 }
 
 /// Hashes, chains and packs up to eight lanes.
@@ -69,30 +71,36 @@ pub(super) fn walk<const IFMA: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     if len <= PIECE_BYTES {
-        return scalar::walk(count, len, lanes, workspace);
+        return scalar::walk(count, len, lanes, arena, workspace);
     }
     if count == 0 {
         return;
     }
-    if lanes.iter().any(|lane| lane.hashes.is_some()) {
+    if arena.hashes.is_some() {
         // Vectors of lanes go straight from blocks to rows.
         for lane in lanes {
-            walk_alone::<IFMA>(count, len, lane, workspace);
+            walk_alone::<IFMA>(count, len, lane, arena, workspace);
         }
         return;
     }
     workspace.pieces.set(len);
     // SAFETY: a backend is called only where it is available.
-    unsafe { walk_vectors::<IFMA>(count, len, lanes, &workspace.pieces) };
+    unsafe { walk_vectors::<IFMA>(count, len, lanes, arena, &workspace.pieces) };
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_one_by_vectors<const IFMA: bool>(count: usize, len: usize, lane: &mut Lane<'_>) {
+fn walk_one_by_vectors<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+) {
     let keys = StripeKeys::new([lane.seed; LANES]);
-    walk_one(count, len, lane, |blocks| {
+    walk_one(count, len, lane, arena, |blocks| {
         // SAFETY: as many bytes are read as a block has.
         unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
     });
@@ -103,6 +111,7 @@ fn walk_vectors<const IFMA: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
     pieces: &Pieces,
 ) {
     let seeds = of_lanes(lanes, |lane| lane.seed);
@@ -115,7 +124,7 @@ fn walk_vectors<const IFMA: bool>(
                 $((($r1, $s1), ($r2, $s2)) => {
                     let first = PassKeys::<$r1, $s1>::new(first, seeds);
                     let second = PassKeys::<$r2, $s2>::new(second, seeds);
-                    walk_eight::<IFMA, _>(count, len, lanes, |blocks| {
+                    walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
                         // SAFETY: the pieces of a length do not reach past its end.
                         unsafe {
                             sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second)
@@ -125,7 +134,7 @@ fn walk_vectors<const IFMA: bool>(
                 _ => {
                     assert!(len > LONGEST_FOLDED, "a length without a shape: {len}");
                     let keys = StripeKeys::new(seeds);
-                    walk_eight::<IFMA, _>(count, len, lanes, |blocks| {
+                    walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
                         // SAFETY: as many bytes are read as a block has.
                         unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
                     });
@@ -148,66 +157,89 @@ fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
 /// One request: its blocks are hashed eight at a time, and chained while the next are hashed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_one<S: Fn(&Blocks) -> __m512i>(count: usize, len: usize, lane: &mut Lane<'_>, sum: S) {
-    let blocks = lane.take_blocks(count * len);
-    let mut kept = lane.take_hashes(count);
-    for blocks in blocks.chunks(LANES * len) {
+fn walk_one<S: Fn(&Blocks<'_>) -> __m512i>(
+    count: usize,
+    len: usize,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    sum: S,
+) {
+    let (blocks, places) = lane.take(count, len);
+    let rows = arena.rows[places.clone()].chunks_mut(LANES);
+    let mut kept = arena.hashes.as_mut().map(|hashes| &mut hashes[places]);
+    for (blocks, rows) in blocks.chunks(LANES * len).zip(rows) {
         // Lanes without a block read the last one again.
         let last = blocks.len() / len - 1;
         let at = std::array::from_fn(|i| blocks[i.min(last) * len..].as_ptr());
-        let eight = Blocks { at, ahead: at.map(|block| block.wrapping_add(FETCH_AHEAD)) };
+        let ahead = at.map(|block| block.wrapping_add(FETCH_AHEAD));
+        let eight = Blocks { at: &at, ahead: &ahead, offset: 0 };
         let hashes: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum(&eight))));
         let hashes = &hashes[..=last];
         if let Some(kept) = &mut kept {
             let kept = kept.split_off_mut(..hashes.len()).expect("a hash for every block");
             kept.copy_from_slice(hashes);
         }
-        scalar::chain_alone(hashes, lane);
+        scalar::chain_alone(hashes, lane, rows);
     }
 }
 
 /// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
-struct Blocks {
-    at: [*const u8; LANES],
-    ahead: [*const u8; LANES],
+struct Blocks<'a> {
+    at: &'a [*const u8; LANES],
+    ahead: &'a [*const u8; LANES],
+    /// Counted from the pointers on.
+    offset: usize,
 }
 
-impl Blocks {
+impl Blocks<'_> {
+    /// Where a lane's block has a byte.
+    #[inline(always)]
+    fn at(&self, lane: usize, offset: usize) -> *const u8 {
+        self.at[lane].wrapping_add(self.offset).wrapping_add(offset)
+    }
+
     /// Fetches what lies as far ahead as a byte offset of a lane's block.
     #[inline(always)]
     fn fetch(&self, lane: usize, offset: usize) {
-        // SAFETY: fetching a line early is a hint: it reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(self.ahead[lane].wrapping_add(offset).cast()) };
+        fetch(self.ahead[lane].wrapping_add(self.offset).wrapping_add(offset));
     }
 }
 
 /// The blocks of eight requests, and where their rows go.
-struct Streams<'a> {
+struct Streams<'t, 'r> {
     blocks: [*const u8; LANES],
+    /// What is fetched, counted from where the blocks are read: first the blocks further on.
+    fetched: [*const u8; LANES],
     next: [*const u8; LANES],
     rows: [*mut __m128i; LANES],
-    borrowed: PhantomData<(&'a [u8], &'a mut [u128])>,
+    borrowed: PhantomData<(&'t [u8], &'r mut [u128])>,
 }
 
-impl<'a> Streams<'a> {
-    /// Takes `count` blocks of `len` bytes and as many rows from each lane.
-    fn take(lanes: &mut [Lane<'a>], count: usize, len: usize) -> Self {
+impl<'t, 'r> Streams<'t, 'r> {
+    /// Takes `count` blocks of `len` bytes and as many rows from each lane. Lanes without a
+    /// request do what the first one does.
+    fn take(lanes: &mut [Lane<'t>], rows: &'r mut [u128], count: usize, len: usize) -> Self {
+        let (room, rows) = (rows.len(), rows.as_mut_ptr());
         let mut streams = Self {
             blocks: [std::ptr::null(); LANES],
+            fetched: [std::ptr::null(); LANES],
             next: [std::ptr::null(); LANES],
             rows: [std::ptr::null_mut(); LANES],
             borrowed: PhantomData,
         };
         for i in 0..LANES {
             if let Some(lane) = lanes.get_mut(i) {
-                streams.blocks[i] = lane.take_blocks(count * len).as_ptr();
+                let (blocks, places) = lane.take(count, len);
+                assert!(places.end <= room, "a row for every block");
+                streams.blocks[i] = blocks.as_ptr();
                 streams.next[i] = lane.next.as_ptr();
-                streams.rows[i] = lane.take_rows(count).as_mut_ptr().cast();
+                streams.rows[i] = rows.wrapping_add(places.start).cast();
             } else {
                 streams.blocks[i] = streams.blocks[0];
                 streams.next[i] = streams.next[0];
                 streams.rows[i] = streams.rows[0];
             }
+            streams.fetched[i] = streams.blocks[i].wrapping_add(FETCH_AHEAD);
         }
         streams
     }
@@ -217,37 +249,38 @@ impl<'a> Streams<'a> {
 /// next is summed: the one waits for its multiplications, the other fills the wait.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn walk_eight<const IFMA: bool, S: Fn(&Blocks) -> __m512i>(
+fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
     sum: S,
 ) {
-    let streams = Streams::take(lanes, count, len);
     let mut chain = Chain::new(lanes);
+    let mut streams = Streams::take(lanes, arena.rows, count, len);
     // Towards their ends the streams are fetched on in the ones that come next.
-    let ahead = FETCH_AHEAD.div_ceil(len);
-    let border = count.saturating_sub(ahead);
+    let border = (count * len).saturating_sub(FETCH_AHEAD) / len * len;
 
     let mut product = _mm512_setzero_si512();
-    for i in 0..count {
-        let (fetched, offset) = if i < border {
-            (&streams.blocks, (i + ahead) * len)
-        } else {
-            (&streams.next, (i - border) * len)
-        };
-        let sum = sum(&Blocks {
-            at: streams.blocks.map(|stream| stream.wrapping_add(i * len)),
-            ahead: fetched.map(|stream| stream.wrapping_add(offset)),
-        });
-        if i > 0 {
+    let mut offset = 0;
+    let mut row = 0;
+    while offset < count * len {
+        if offset == border {
+            streams.fetched = streams.next.map(|next| next.wrapping_sub(border));
+        }
+        let sum = sum(&Blocks { at: &streams.blocks, ahead: &streams.fetched, offset });
+        if offset > 0 {
             // SAFETY: the CPU has what this function has; every lane has `count` rows.
-            unsafe { store(&streams.rows, i - 1, chain.step::<IFMA>(finish(product))) };
+            unsafe { store(&streams.rows, row, chain.step::<IFMA>(finish(product))) };
+            row += 1;
         }
         product = start_avalanche(sum);
+        // Opaque, so that one offset goes with eight pointers: the compiler would have eight
+        // pointers grow, and no registers for them.
+        offset = opaque(offset + len);
     }
     // SAFETY: as above; there is at least one block.
-    unsafe { store(&streams.rows, count - 1, chain.step::<IFMA>(finish(product))) };
+    unsafe { store(&streams.rows, row, chain.step::<IFMA>(finish(product))) };
     chain.give_back(lanes);
 }
 
@@ -391,7 +424,7 @@ unsafe fn sum_pieces<
     const R2: usize,
     const S2: usize,
 >(
-    blocks: &Blocks,
+    blocks: &Blocks<'_>,
     pieces: &Pieces,
     first: &PassKeys<R1, S1>,
     second: &PassKeys<R2, S2>,
@@ -413,7 +446,7 @@ unsafe fn sum_pieces<
 #[inline(always)]
 unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
     mut sum: __m512i,
-    blocks: &Blocks,
+    blocks: &Blocks<'_>,
     keys: &PassKeys<ROWS, SINGLES>,
 ) -> __m512i {
     // SAFETY: the caller's promises; rows and pieces lie inside their blocks.
@@ -426,8 +459,8 @@ unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
                     let (a, b) = (2 * pair, 2 * pair + 1);
                     blocks.fetch(a, offset);
                     blocks.fetch(b, offset);
-                    let row_a = load_row(blocks.at[a], offset);
-                    let row_b = load_row(blocks.at[b], offset);
+                    let row_a = load_row(blocks.at(a, offset));
+                    let row_b = load_row(blocks.at(b, offset));
                     let folded = fold_pair::<IFMA>(
                         _mm512_xor_si512(row_a, keys.rows[row][a]),
                         _mm512_xor_si512(row_b, keys.rows[row][b]),
@@ -443,9 +476,8 @@ unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
             if offset.is_multiple_of(STRIPE_BYTES) {
                 (0..LANES).for_each(|lane| blocks.fetch(lane, offset));
             }
-            let [b0, b1, b2, b3, b4, b5, b6, b7] = blocks.at;
-            let even = load_pieces([b0, b2, b4, b6], offset);
-            let odd = load_pieces([b1, b3, b5, b7], offset);
+            let even = load_pieces([0, 2, 4, 6].map(|lane| blocks.at(lane, offset)));
+            let odd = load_pieces([1, 3, 5, 7].map(|lane| blocks.at(lane, offset)));
             let [low_key, high_key] = keys.singles[single];
             let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
             let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
@@ -488,7 +520,11 @@ impl StripeKeys {
 ///
 /// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn sum_stripes<const IFMA: bool>(blocks: &Blocks, len: usize, keys: &StripeKeys) -> __m512i {
+unsafe fn sum_stripes<const IFMA: bool>(
+    blocks: &Blocks<'_>,
+    len: usize,
+    keys: &StripeKeys,
+) -> __m512i {
     // SAFETY: the caller's promises.
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
@@ -510,8 +546,7 @@ unsafe fn sum_stripes<const IFMA: bool>(blocks: &Blocks, len: usize, keys: &Stri
 ///
 /// As [`sum_stripes`].
 #[inline(always)]
-unsafe fn absorb(blocks: &Blocks, len: usize, keys: &StripeKeys, lane: usize) -> __m512i {
-    let block = blocks.at[lane];
+unsafe fn absorb(blocks: &Blocks<'_>, len: usize, keys: &StripeKeys, lane: usize) -> __m512i {
     // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
     // before, and is always there; so the others are less than the block.
     unsafe {
@@ -521,7 +556,7 @@ unsafe fn absorb(blocks: &Blocks, len: usize, keys: &StripeKeys, lane: usize) ->
         for stripe in 0..(len - 1) / STRIPE_BYTES {
             let offset = stripe * STRIPE_BYTES;
             blocks.fetch(lane, offset);
-            let data = load_row(block, offset);
+            let data = load_row(blocks.at(lane, offset));
             accumulators.absorb(data, keys.at(lane, 8 * index));
             index += 1;
             if index == STRIPES_PER_SCRAMBLE {
@@ -530,7 +565,7 @@ unsafe fn absorb(blocks: &Blocks, len: usize, keys: &StripeKeys, lane: usize) ->
             }
         }
         blocks.fetch(lane, len - STRIPE_BYTES);
-        let data = load_row(block, len - STRIPE_BYTES);
+        let data = load_row(blocks.at(lane, len - STRIPE_BYTES));
         accumulators.absorb(data, keys.at(lane, secret::LAST_STRIPE));
         accumulators.joined()
     }
@@ -659,25 +694,35 @@ fn words(words: &[u64; LANES]) -> __m512i {
 
 /// # Safety
 ///
-/// There are 64 bytes at the offset.
+/// There are 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-unsafe fn load_row(block: *const u8, offset: usize) -> __m512i {
+unsafe fn load_row(row: *const u8) -> __m512i {
     // SAFETY: the caller's promise.
-    unsafe { _mm512_loadu_si512(block.add(offset).cast()) }
+    unsafe { _mm512_loadu_si512(row.cast()) }
 }
 
 /// Four pieces, of four blocks.
 ///
 /// # Safety
 ///
-/// Each block has 16 bytes at the offset.
+/// Each has 16 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-unsafe fn load_pieces(blocks: [*const u8; 4], offset: usize) -> __m512i {
+unsafe fn load_pieces(pieces: [*const u8; 4]) -> __m512i {
     // SAFETY: the caller's promise.
-    let [a, b, c, d] = blocks.map(|block| unsafe { _mm_loadu_si128(block.add(offset).cast()) });
+    let [a, b, c, d] = pieces.map(|piece| unsafe { _mm_loadu_si128(piece.cast()) });
     let all = _mm512_inserti64x2::<1>(_mm512_castsi128_si512(a), b);
     let all = _mm512_inserti64x2::<2>(all, c);
     _mm512_inserti64x2::<3>(all, d)
+}
+
+/// The same number, and the compiler cannot know.
+#[inline(always)]
+fn opaque(mut number: usize) -> usize {
+    // SAFETY: there is no instruction; the number comes out of the register that it went into.
+    unsafe {
+        asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+    }
+    number
 }

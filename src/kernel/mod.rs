@@ -16,14 +16,18 @@
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512ifma;
+mod fetch;
 mod scalar;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 use std::sync::LazyLock;
+
+pub(crate) use fetch::fetch;
+use fetch::fetch_start;
 
 use crate::error::EngineError;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
@@ -120,30 +124,39 @@ impl Backend {
         count: usize,
         len: usize,
         lanes: &mut [Lane<'_>],
+        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         if let [lane] = lanes {
-            return self.walk_alone(count, len, lane, workspace);
+            fetch_start(lane.next, LINES_AHEAD);
+            return self.walk_alone(count, len, lane, arena, workspace);
         }
         match self {
-            Self::Scalar => scalar::walk(count, len, lanes, workspace),
+            Self::Scalar => scalar::walk(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::walk::<false>(count, len, lanes, workspace),
+            Self::Avx512 => avx512::walk::<false>(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, workspace),
+            Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, arena, workspace),
         }
     }
 
     /// One request: a chain has no lanes, but its blocks do.
-    fn walk_alone(self, count: usize, len: usize, lane: &mut Lane<'_>, workspace: &mut Workspace) {
+    fn walk_alone(
+        self,
+        count: usize,
+        len: usize,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
         match self {
             Self::Scalar => {
-                scalar::walk_alone(count, lane, workspace.keys_alone(lane.seed, len));
+                scalar::walk_alone(count, lane, arena, workspace.keys_alone(lane.seed, len));
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::walk_alone::<false>(count, len, lane, workspace),
+            Self::Avx512 => avx512::walk_alone::<false>(count, len, lane, arena, workspace),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::walk_alone::<true>(count, len, lane, workspace),
+            Self::Avx512Ifma => avx512::walk_alone::<true>(count, len, lane, arena, workspace),
         }
     }
 }
@@ -165,6 +178,10 @@ impl FromStr for Backend {
             .ok_or_else(|| EngineError::UnavailableBackend { name: name.into() })
     }
 }
+
+/// How many lines of the next request are fetched while one is hashed by itself: what the CPU
+/// takes to see that it is read from front to back.
+const LINES_AHEAD: usize = 8;
 
 /// The most lanes that any backend takes.
 pub(crate) const MAX_LANES: usize = 8;
@@ -195,15 +212,24 @@ impl Workspace {
     }
 }
 
-/// One request under way: what is left of its blocks and of its place in the output.
-#[derive(Debug, Default)]
-pub(crate) struct Lane<'a> {
-    /// The blocks still to hash, back to back.
-    pub(crate) blocks: &'a [u8],
-    /// Where their rows go, one a block.
+/// Where the results of a call go: one element a block.
+pub(crate) struct Arena<'a> {
     pub(crate) rows: &'a mut [u128],
-    /// Where their hashes go, one a block, if they are an output.
+    /// The block hashes, if they are an output.
     pub(crate) hashes: Option<&'a mut [u64]>,
+}
+
+/// One request under way: what is left of its blocks, and what it goes on from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lane<'a> {
+    /// The blocks still to hash, back to back, and maybe more.
+    pub(crate) blocks: &'a [u8],
+    /// How many they are.
+    pub(crate) left: usize,
+    /// The place of the next one in the arena.
+    pub(crate) row: usize,
+    /// The place of the next one in its lineage.
+    pub(crate) position: u64,
     /// The seed of its block hashes.
     pub(crate) seed: u64,
     /// The keys of its chain steps.
@@ -217,21 +243,23 @@ pub(crate) struct Lane<'a> {
     /// row it grows by one, shifted left by the fragment bits.
     pub(crate) prefix: u64,
     /// What will be read after the blocks, as far as that is known: worth fetching early.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) next: &'a [u8],
 }
 
 impl<'a> Lane<'a> {
-    fn take_blocks(&mut self, bytes: usize) -> &'a [u8] {
-        self.blocks.split_off(..bytes).expect("a lane has the blocks that it was asked for")
+    /// The same request, going on with blocks that lie elsewhere.
+    pub(crate) fn over<'b>(&self, blocks: &'b [u8]) -> Lane<'b> {
+        let Self { left, row, position, seed, chain, state, fragment_bits, prefix, .. } = *self;
+        Lane { blocks, next: &[], left, row, position, seed, chain, state, fragment_bits, prefix }
     }
 
-    fn take_rows(&mut self, count: usize) -> &'a mut [u128] {
-        self.rows.split_off_mut(..count).expect("a lane has a row for every block")
-    }
-
-    fn take_hashes(&mut self, count: usize) -> Option<&'a mut [u64]> {
-        let hashes = self.hashes.as_mut()?;
-        Some(hashes.split_off_mut(..count).expect("a lane has a hash for every block"))
+    /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
+    fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
+        let blocks = self.blocks.split_off(..count * len);
+        let places = self.row..self.row + count;
+        self.left -= count;
+        self.row += count;
+        self.position += count as u64;
+        (blocks.expect("a lane has the blocks that it was asked for"), places)
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Lane, Workspace};
+use super::{Arena, Lane, Workspace};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
@@ -76,24 +76,35 @@ pub(super) const MAX_LANES: usize = 4;
 /// How many block hashes of a lane are kept between `hash` and `chain`.
 const TILE: usize = 64;
 
-/// Chains the hashes of every lane's tile and packs the rows. Advances the lanes' chains and
-/// rows. All lanes pack alike.
-fn chain(lanes: &mut [Lane<'_>], tiles: [&[u64]; MAX_LANES]) {
-    let [t0, t1, t2, t3] = tiles;
+/// Chains the hashes of every lane's tile and packs the rows from each lane's place on. All
+/// lanes pack alike.
+fn chain(
+    lanes: &mut [Lane<'_>],
+    places: [usize; MAX_LANES],
+    tiles: [&[u64]; MAX_LANES],
+    arena: &mut Arena<'_>,
+) {
+    let ([t0, t1, t2, t3], [p0, p1, p2, p3]) = (tiles, places);
     match lanes {
         [] => {}
-        [a] => chain_side_by_side([a], [t0]),
-        [a, b] => chain_side_by_side([a, b], [t0, t1]),
-        [a, b, c] => chain_side_by_side([a, b, c], [t0, t1, t2]),
-        [a, b, c, d] => chain_side_by_side([a, b, c, d], [t0, t1, t2, t3]),
+        [a] => chain_side_by_side([a], [p0], [t0], arena),
+        [a, b] => chain_side_by_side([a, b], [p0, p1], [t0, t1], arena),
+        [a, b, c] => chain_side_by_side([a, b, c], [p0, p1, p2], [t0, t1, t2], arena),
+        [a, b, c, d] => chain_side_by_side([a, b, c, d], [p0, p1, p2, p3], [t0, t1, t2, t3], arena),
         _ => unreachable!("a call has at most {MAX_LANES} lanes"),
     }
 }
 
-fn chain_side_by_side<const N: usize>(mut lanes: [&mut Lane<'_>; N], tiles: [&[u64]; N]) {
+fn chain_side_by_side<const N: usize>(
+    lanes: [&mut Lane<'_>; N],
+    places: [usize; N],
+    tiles: [&[u64]; N],
+    arena: &mut Arena<'_>,
+) {
     let count = tiles[0].len();
     let packing = Packing::new(lanes[0].fragment_bits);
-    let rows = lanes.each_mut().map(|lane| lane.take_rows(count));
+    let windows = places.map(|place| place..place + count);
+    let rows = arena.rows.get_disjoint_mut(windows).expect("each lane has rows of its own");
     let keys = lanes.each_ref().map(|lane| lane.chain);
     let mut prefixes = lanes.each_ref().map(|lane| lane.prefix);
     let mut states = [0; N];
@@ -118,12 +129,11 @@ fn chain_side_by_side<const N: usize>(mut lanes: [&mut Lane<'_>; N], tiles: [&[u
 }
 
 /// Chains the hashes of one lane, of which there is at least one, and packs the rows.
-pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>) {
+pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
     let packing = Packing::new(lane.fragment_bits);
     let keys = lane.chain;
     let mut prefix = lane.prefix;
     let (mut state, row) = packing.first(lane.state, hashes[0], keys, prefix);
-    let rows = lane.take_rows(hashes.len());
     rows[0] = row;
     let mut chain = Chain::new(state, keys);
     for (&hash, row) in hashes[1..].iter().zip(&mut rows[1..]) {
@@ -146,34 +156,48 @@ pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
 const SHORTEST_ALONE: usize = 64;
 
 /// `hash`, then `chain`, a tile at a time.
-pub(super) fn walk(count: usize, len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+pub(super) fn walk(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
     let fragment_bits = lanes.first().map(|lane| lane.fragment_bits);
     if lanes.iter().any(|lane| Some(lane.fragment_bits) != fragment_bits) {
         // One packing to a loop keeps the shifts in registers.
         for (i, lane) in lanes.iter_mut().enumerate() {
-            walk_alone(count, lane, workspace.keys(i, lane.seed, len));
+            walk_alone(count, lane, arena, workspace.keys(i, lane.seed, len));
         }
         return;
     }
     let mut tiles = [[0; TILE]; MAX_LANES];
+    let mut places = [0; MAX_LANES];
     let mut left = count;
     while left > 0 {
         let count = left.min(TILE);
         for (i, (lane, tile)) in lanes.iter_mut().zip(&mut tiles).enumerate() {
             let tile = &mut tile[..count];
-            hash(lane.take_blocks(count * len), workspace.keys(i, lane.seed, len), tile);
-            if let Some(hashes) = lane.take_hashes(count) {
-                hashes.copy_from_slice(tile);
+            let (blocks, window) = lane.take(count, len);
+            places[i] = window.start;
+            hash(blocks, workspace.keys(i, lane.seed, len), tile);
+            if let Some(hashes) = &mut arena.hashes {
+                hashes[window].copy_from_slice(tile);
             }
         }
-        chain(lanes, tiles.each_ref().map(|tile| &tile[..count]));
+        chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]), arena);
         left -= count;
     }
 }
 
 /// `hash` and `chain` of one request, in one loop.
-pub(super) fn walk_alone(count: usize, lane: &mut Lane<'_>, keys: &BlockKeys) {
-    with_hash_of!(keys, walk_in_stages(count, lane))
+pub(super) fn walk_alone(
+    count: usize,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    keys: &BlockKeys,
+) {
+    with_hash_of!(keys, walk_in_stages(count, lane, arena))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -185,11 +209,14 @@ fn walk_in_stages(
     finish: impl Fn(u64) -> u64,
     count: usize,
     lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
 ) {
     let packing = Packing::new(lane.fragment_bits);
-    let mut blocks = lane.take_blocks(count * length).chunks_exact(length);
-    let mut hashes = lane.take_hashes(count).unwrap_or_default().iter_mut();
-    let mut rows = lane.take_rows(count).iter_mut();
+    let (blocks, places) = lane.take(count, length);
+    let mut blocks = blocks.chunks_exact(length);
+    let mut rows = arena.rows[places.clone()].iter_mut();
+    let hashes = arena.hashes.as_mut().map(|hashes| &mut hashes[places]);
+    let mut hashes = hashes.unwrap_or_default().iter_mut();
     let Some(block) = blocks.next() else { return };
     let keys = lane.chain;
     let mut prefix = lane.prefix;

@@ -4,7 +4,7 @@ use std::env;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Backend, Lane, MAX_LANES, Workspace};
+use super::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -28,15 +28,9 @@ fn hash_all(
 ) -> Vec<u64> {
     let count = blocks.len() / len;
     let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
-    let lane = Lane {
-        blocks,
-        rows: &mut rows,
-        hashes: Some(&mut hashes),
-        seed,
-        fragment_bits: 54,
-        ..Lane::default()
-    };
-    backend.walk(count, len, &mut [lane], workspace);
+    let lane = Lane { blocks, left: count, seed, fragment_bits: 54, ..Lane::default() };
+    let mut arena = Arena { rows: &mut rows, hashes: Some(&mut hashes) };
+    backend.walk(count, len, &mut [lane], &mut arena, workspace);
     hashes
 }
 
@@ -212,15 +206,17 @@ fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
 }
 
 fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
-    let mut rows = vec![vec![0; count]; cases.len()];
-    let mut hashes = vec![vec![0; count]; cases.len()];
-    let mut lanes: Vec<Lane<'_>> = cases
-        .iter()
-        .zip(rows.iter_mut().zip(&mut hashes))
-        .map(|(case, (rows, hashes))| Lane {
+    // The lanes' rows back to back, the last lane's first.
+    let place = |lane: usize| (cases.len() - 1 - lane) * count;
+    let mut rows = vec![0; count * cases.len()];
+    let mut hashes = vec![0; count * cases.len()];
+    let mut lanes: Vec<Lane<'_>> = (0..)
+        .zip(cases)
+        .map(|(i, case)| Lane {
             blocks: &case.bytes,
-            rows,
-            hashes: keep.then_some(hashes.as_mut_slice()),
+            left: count,
+            row: place(i),
+            position: 7,
             seed: case.seed,
             chain: ChainKeys::new(case.chain_seed),
             state: case.state,
@@ -229,21 +225,23 @@ fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
             next: &[],
         })
         .collect();
+    let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
     // In two calls, the second taking up where the first left off.
     let mut workspace = Workspace::default();
     let len = cases[0].len;
-    backend.walk(count / 2, len, &mut lanes, &mut workspace);
-    backend.walk(count - count / 2, len, &mut lanes, &mut workspace);
+    backend.walk(count / 2, len, &mut lanes, &mut arena, &mut workspace);
+    backend.walk(count - count / 2, len, &mut lanes, &mut arena, &mut workspace);
     for lane in &lanes {
-        assert!(lane.blocks.is_empty() && lane.rows.is_empty());
+        assert!(lane.blocks.is_empty());
+        assert_eq!((lane.left, lane.position), (0, 7 + count as u64));
     }
-    drop(lanes);
     for (i, case) in cases.iter().enumerate() {
         let (expected_hashes, expected_rows) = case.expected();
-        let place = format!("{backend}, lane {i} of {}, {count} blocks of {len}", cases.len());
-        assert_eq!(rows[i], expected_rows, "{place}");
+        let what = format!("{backend}, lane {i} of {}, {count} blocks of {len}", cases.len());
+        let places = place(i)..place(i) + count;
+        assert_eq!(rows[places.clone()], expected_rows, "{what}");
         if keep {
-            assert_eq!(hashes[i], expected_hashes, "{place}");
+            assert_eq!(hashes[places], expected_hashes, "{what}");
         }
     }
 }
