@@ -41,6 +41,7 @@ mod digest;
 pub mod dynamo;
 mod engine;
 mod error;
+mod fetch;
 mod kernel;
 mod lineages;
 mod plan;

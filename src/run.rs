@@ -8,7 +8,8 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace, fetch};
+use crate::fetch::fetch_all;
+use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
 use crate::request::Request;
@@ -169,8 +170,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let count = same.take_while(|other| other.block_size == first.block_size).count();
             let (group, rest) = order.split_at(count);
             for later in rest.iter().skip(width).take(width) {
-                fetch(&raw const self.requests[later.index]);
-                fetch(&raw const self.plans.plans[later.index]);
+                fetch_all(&self.requests[later.index]);
+                fetch_all(&self.plans.plans[later.index]);
             }
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = self.lane(waiting.index, first_row);

@@ -16,7 +16,8 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
-use super::{Arena, Lane, Workspace, avx512ifma, fetch, scalar};
+use super::{Arena, Lane, Workspace, avx512ifma, scalar};
+use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::length_term;
 use crate::xxh3::pieces::{PIECE_BYTES, Pass, Pieces};
@@ -25,9 +26,6 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME_AVALANCHE, PRIME32_1, STRIPE_BYTES
 
 /// Lanes of a vector.
 const LANES: usize = 8;
-
-/// How far ahead of a stream its tokens are fetched, in bytes.
-const FETCH_AHEAD: usize = 1024;
 
 /// The truth table of `a ^ b ^ c`.
 pub(super) const XOR3: i32 = 0x96;

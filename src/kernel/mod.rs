@@ -16,7 +16,6 @@
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512ifma;
-mod fetch;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -25,9 +24,6 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 use std::sync::LazyLock;
-
-pub(crate) use fetch::fetch;
-use fetch::fetch_start;
 
 use crate::error::EngineError;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
@@ -128,7 +124,6 @@ impl Backend {
         workspace: &mut Workspace,
     ) {
         if let [lane] = lanes {
-            fetch_start(lane.next, LINES_AHEAD);
             return self.walk_alone(count, len, lane, arena, workspace);
         }
         match self {
@@ -178,10 +173,6 @@ impl FromStr for Backend {
             .ok_or_else(|| EngineError::UnavailableBackend { name: name.into() })
     }
 }
-
-/// How many lines of the next request are fetched while one is hashed by itself: what the CPU
-/// takes to see that it is read from front to back.
-const LINES_AHEAD: usize = 8;
 
 /// The most lanes that any backend takes.
 pub(crate) const MAX_LANES: usize = 8;

@@ -8,6 +8,7 @@
 use std::ops::RangeInclusive;
 
 use super::{Arena, Lane, Workspace};
+use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
@@ -190,14 +191,25 @@ pub(super) fn walk(
     }
 }
 
-/// `hash` and `chain` of one request, in one loop.
+/// `hash` and `chain` of one request: in one loop, unless the hashes are an output.
 pub(super) fn walk_alone(
     count: usize,
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
     keys: &BlockKeys,
 ) {
-    with_hash_of!(keys, walk_in_stages(count, lane, arena))
+    let (blocks, places) = lane.take(count, keys.len());
+    let rows = &mut arena.rows[places.clone()];
+    if rows.is_empty() {
+        return;
+    }
+    if let Some(hashes) = &mut arena.hashes {
+        let hashes = &mut hashes[places];
+        hash(blocks, keys, hashes);
+        chain_alone(hashes, lane, rows);
+    } else {
+        with_hash_of!(keys, walk_in_stages(blocks, lane, rows));
+    }
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -207,50 +219,41 @@ fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
-    count: usize,
+    blocks: &[u8],
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
+    rows: &mut [u128],
 ) {
     let packing = Packing::new(lane.fragment_bits);
-    let (blocks, places) = lane.take(count, length);
-    let mut blocks = blocks.chunks_exact(length);
-    let mut rows = arena.rows[places.clone()].iter_mut();
-    let hashes = arena.hashes.as_mut().map(|hashes| &mut hashes[places]);
-    let mut hashes = hashes.unwrap_or_default().iter_mut();
-    let Some(block) = blocks.next() else { return };
     let keys = lane.chain;
     let mut prefix = lane.prefix;
-    let hash = finish(sum(block));
-    let (mut state, row) = packing.first(lane.state, hash, keys, prefix);
-    let mut put = |hash, row| {
-        if let Some(out) = hashes.next() {
-            *out = hash;
-        }
-        if let Some(out) = rows.next() {
-            *out = row;
-        }
-    };
-    put(hash, row);
+    fetch_start(lane.next);
+    let mut blocks = blocks.chunks_exact(length);
+    let (Some(block), Some((row, rows))) = (blocks.next(), rows.split_first_mut()) else { return };
+    let mut state;
+    (state, *row) = packing.first(lane.state, finish(sum(block)), keys, prefix);
     let mut chain = Chain::new(state, keys);
-    let mut chain = |hash| {
+    let mut chain = |hash, row: &mut u128| {
         prefix += packing.step();
         let next = chain.step(hash);
-        put(hash, packing.row(prefix, next, state));
+        *row = packing.row(prefix, next, state);
         state = next;
     };
     if let Some(block) = blocks.next() {
+        let (rows, last) = rows.split_at_mut(rows.len() - 1);
         let mut hash = finish(sum(block));
         if let Some(block) = blocks.next() {
+            let (rows, last_but_one) = rows.split_at_mut(rows.len() - 1);
             let mut summed = sum(block);
-            for block in blocks {
-                chain(hash);
+            for (block, row) in blocks.zip(rows) {
+                fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
+                chain(hash, row);
                 hash = finish(summed);
                 summed = sum(block);
             }
-            chain(hash);
+            chain(hash, &mut last_but_one[0]);
             hash = finish(summed);
         }
-        chain(hash);
+        chain(hash, &mut last[0]);
     }
     lane.state = Some(state);
     lane.prefix = prefix + packing.step();

@@ -3,6 +3,8 @@
 //! From 9 bytes on an input comes to a sum, and the hash is the [`avalanche`] of the sum. The two
 //! are apart so that a kernel can have sums of one block under way while it finishes another.
 
+use crate::fetch::{FETCH_AHEAD, fetch};
+
 use super::keys::{ChainKeys, MAX_FOLDS, StripeKeys, length_term};
 use super::secret::{self, STRIPES_PER_SCRAMBLE};
 use super::{
@@ -73,13 +75,15 @@ impl Chain {
     #[inline(always)]
     pub(crate) fn step(&mut self, block_hash: u64) -> u64 {
         let block = block_hash ^ self.keys.block;
-        let beside = opaque(beside_fold(self.keyed, block, 16));
+        let beside = opaque(beside_fold(copy(self.keyed), block, 16));
         let sum = beside.wrapping_add(fold64(self.keyed, block));
         // The avalanche, and beside its last step the xor with the key.
-        let product = (sum ^ (sum >> 37)).wrapping_mul(PRIME_AVALANCHE);
+        let mixed = copy(sum) ^ (sum >> 37);
+        let product = mixed.wrapping_mul(PRIME_AVALANCHE);
+        let beside = copy(product);
         let high = product >> 32;
-        self.keyed = opaque(product ^ self.keys.parent) ^ high;
-        product ^ high
+        self.keyed = opaque(beside ^ self.keys.parent) ^ high;
+        beside ^ high
     }
 }
 
@@ -97,6 +101,27 @@ fn opaque(#[allow(unused_mut)] mut number: u64) -> u64 {
             options(pure, nomem, nostack, preserves_flags)
         );
     }
+    number
+}
+
+/// The same number in another register, so that it is the copy which waits and not what the
+/// number was copied for.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn copy(number: u64) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: touches two registers alone.
+    unsafe {
+        let copy;
+        std::arch::asm!(
+            "mov {0}, {1}",
+            out(reg) copy,
+            in(reg) number,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+        copy
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     number
 }
 
@@ -173,6 +198,7 @@ impl Accumulators {
             // A barrier: the compiler is to make vectors of the lanes of a stripe. It would
             // rather make them of two stripes, which takes gathering.
             std::hint::black_box(());
+            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
             self.absorb(stripe, keys.try_into().expect("a window is as long as asked"));
         }
     }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line, on all CPUs that have a hint below.
-pub(crate) const LINE_BYTES: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Asks for the line at an address to be brought into the first-level cache. A hint: it reads
 /// nothing and cannot fault, whatever the address.
@@ -27,10 +27,24 @@ pub(crate) fn fetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Fetches the first `lines` lines of a slice, or as many as it has.
+/// How far ahead of what is read bytes are fetched: far enough for the last-level cache to
+/// answer. CPUs fetch ahead by themselves, but not across the end of a page or of a request.
+pub(crate) const FETCH_AHEAD: usize = 1024;
+
+/// Fetches the first lines of what will be read next: from there on it is fetched ahead, too.
 #[inline(always)]
-pub(crate) fn fetch_start(bytes: &[u8], lines: usize) {
-    for line in bytes.chunks(LINE_BYTES).take(lines) {
+pub(crate) fn fetch_start(bytes: &[u8]) {
+    for line in bytes.chunks(LINE_BYTES).take(FETCH_AHEAD / LINE_BYTES / 2) {
         fetch(line.as_ptr());
     }
+}
+
+/// Fetches all of a value.
+#[inline(always)]
+pub(crate) fn fetch_all<T>(value: &T) {
+    let start: *const T = value;
+    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
+        fetch(start.wrapping_byte_add(offset));
+    }
+    fetch(start.wrapping_byte_add(size_of::<T>() - 1));
 }
