@@ -363,8 +363,10 @@ impl Chain {
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 unsafe fn store(rows: &[*mut __m128i; LANES], index: usize, (low, high): (__m512i, __m512i)) {
-    let even = _mm512_unpacklo_epi64(low, high);
-    let odd = _mm512_unpackhi_epi64(low, high);
+    // Opaque, so that each is made by one instruction: the compiler would take the vectors apart
+    // first.
+    let even = opaque_vector(_mm512_unpacklo_epi64(low, high));
+    let odd = opaque_vector(_mm512_unpackhi_epi64(low, high));
     // SAFETY: the caller says that the rows are there.
     unsafe {
         rows[0].add(index).write(_mm512_castsi512_si128(even));
@@ -723,4 +725,15 @@ fn opaque(mut number: usize) -> usize {
         asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
     }
     number
+}
+
+/// The same vector, and the compiler cannot know.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn opaque_vector(mut vector: __m512i) -> __m512i {
+    // SAFETY: there is no instruction; the vector comes out of the register that it went into.
+    unsafe {
+        asm!("/* {0} */", inout(zmm_reg) vector, options(pure, nomem, nostack, preserves_flags));
+    }
+    vector
 }
