@@ -38,13 +38,3 @@ pub(crate) fn fetch_start(bytes: &[u8]) {
         fetch(line.as_ptr());
     }
 }
-
-/// Fetches all of a value.
-#[inline(always)]
-pub(crate) fn fetch_all<T>(value: &T) {
-    let start: *const T = value;
-    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
-        fetch(start.wrapping_byte_add(offset));
-    }
-    fetch(start.wrapping_byte_add(size_of::<T>() - 1));
-}

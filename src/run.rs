@@ -8,7 +8,6 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::fetch::fetch_all;
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
@@ -49,18 +48,22 @@ pub(crate) struct Scratch {
     frames: Vec<[u8; FRAME_BYTES]>,
 }
 
-/// A request that waits for its turn. Ordered by what makes requests go well side by side:
-/// first by the size of a block, then by the number of blocks.
+/// A request that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
-    block_size: u32,
-    blocks: u32,
+    /// What makes requests go well side by side: first the size of a block, then the number of
+    /// blocks.
+    kind: u64,
     index: usize,
 }
 
 impl Waiting {
-    fn block_bytes(&self) -> usize {
-        self.block_size as usize * TOKEN_BYTES
+    fn new(plan: &Plan, index: usize) -> Self {
+        Self { kind: u64::from(plan.block_size) << 32 | u64::from(plan.blocks), index }
+    }
+
+    fn block_size(&self) -> usize {
+        (self.kind >> 32) as usize
     }
 }
 
@@ -142,7 +145,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let first_row = self.plans(&range).next().map_or(0, |plan| plan.first_row);
         let Scratch { workspace, order, frames } = scratch;
         order.clear();
-        let mut in_order = true;
+        let (mut in_order, mut last) = (true, 0);
         for index in range {
             let (Ok(plan), request) = (&self.plans.plans[index], self.requests[index].general())
             else {
@@ -152,8 +155,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 let lane = self.lane(index, first_row);
                 self.run_stretches(request, plan, lane, &mut arena, workspace, frames);
             } else if plan.blocks > 0 {
-                let waiting = Waiting { block_size: plan.block_size, blocks: plan.blocks, index };
-                in_order &= order.last().is_none_or(|last| *last <= waiting);
+                let waiting = Waiting::new(plan, index);
+                in_order &= last <= waiting.kind;
+                last = waiting.kind;
                 order.push(waiting);
             }
         }
@@ -164,15 +168,12 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut order = &order[..];
         let mut lanes = [Lane::default(); MAX_LANES];
         while let Some(first) = order.first() {
-            let len = first.block_bytes();
+            let block_size = first.block_size();
+            let len = block_size * TOKEN_BYTES;
             let width = *self.backend.lanes(len).end();
             let same = order.iter().take(width);
-            let count = same.take_while(|other| other.block_size == first.block_size).count();
+            let count = same.take_while(|other| other.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
-            for later in rest.iter().skip(width).take(width) {
-                fetch_all(&self.requests[later.index]);
-                fetch_all(&self.plans.plans[later.index]);
-            }
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = self.lane(waiting.index, first_row);
                 if let Some(next) = rest.get(i) {

@@ -27,6 +27,8 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME_AVALANCHE, PRIME32_1, STRIPE_BYTES
 /// Lanes of a vector.
 const LANES: usize = 8;
 
+const ALL_LANES: __mmask8 = 0xff;
+
 /// The truth table of `a ^ b ^ c`.
 pub(super) const XOR3: i32 = 0x96;
 /// The truth table of `(a & !c) | (b & c)`.
@@ -216,6 +218,7 @@ struct Streams<'t, 'r> {
 impl<'t, 'r> Streams<'t, 'r> {
     /// Takes `count` blocks of `len` bytes and as many rows from each lane. Lanes without a
     /// request do what the first one does.
+    #[inline]
     fn take(lanes: &mut [Lane<'t>], rows: &'r mut [u128], count: usize, len: usize) -> Self {
         let (room, rows) = (rows.len(), rows.as_mut_ptr());
         let mut streams = Self {
@@ -269,7 +272,7 @@ fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
         let sum = sum(&Blocks { at: &streams.blocks, ahead: &streams.fetched, offset });
         if offset > 0 {
             // SAFETY: the CPU has what this function has; every lane has `count` rows.
-            unsafe { store(&streams.rows, row, chain.step::<IFMA>(finish(product))) };
+            unsafe { store(&streams.rows, row, chain.step::<IFMA>(product)) };
             row += 1;
         }
         product = start_avalanche(sum);
@@ -278,7 +281,7 @@ fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
         offset = opaque(offset + len);
     }
     // SAFETY: as above; there is at least one block.
-    unsafe { store(&streams.rows, row, chain.step::<IFMA>(finish(product))) };
+    unsafe { store(&streams.rows, row, chain.step::<IFMA>(product)) };
     chain.give_back(lanes);
 }
 
@@ -313,25 +316,30 @@ impl Chain {
         }
     }
 
-    /// Chains the hashes of the next blocks; gives the low and the high halves of their rows.
+    /// Chains the hashes of the next blocks, which are given as the products of their
+    /// avalanches; gives the low and the high halves of their rows.
     ///
     /// # Safety
     ///
     /// The CPU has AVX-512.
     #[inline(always)]
-    unsafe fn step<const IFMA: bool>(&mut self, hash: __m512i) -> (__m512i, __m512i) {
+    unsafe fn step<const IFMA: bool>(&mut self, product: __m512i) -> (__m512i, __m512i) {
         // SAFETY: the caller's promise.
         unsafe {
             let low = _mm512_xor_si512(self.state, self.parent_key);
-            let high = _mm512_xor_si512(hash, self.block_key);
+            // The end of the avalanche, and the xor with the key.
+            let shifted = _mm512_srli_epi64::<32>(product);
+            let high = _mm512_ternarylogic_epi64::<XOR3>(product, shifted, self.block_key);
             let beside =
                 _mm512_add_epi64(_mm512_add_epi64(swap_bytes(low), high), _mm512_set1_epi64(16));
             let sum = _mm512_add_epi64(beside, fold::<IFMA>(low, high));
-            let chained = finish(start_avalanche(sum));
-            // A lineage begins with its block hash, and its first row has no parent: its state was
-            // given as 0.
-            let current = _mm512_mask_blend_epi64(self.begun, hash, chained);
-            self.begun = !0;
+            let mut current = finish(start_avalanche(sum));
+            if self.begun != ALL_LANES {
+                // A lineage begins with its block hash, and its first row has no parent: its
+                // state was given as 0.
+                current = _mm512_mask_blend_epi64(self.begun, finish(product), current);
+                self.begun = ALL_LANES;
+            }
             let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
             let packed = (
                 _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
@@ -395,11 +403,15 @@ impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
     fn new(pass: &Pass, seeds: [u64; LANES]) -> Self {
         let (rows, singles) = (pass.rows(), pass.singles());
         let all_seeds = words(&seeds);
+        let mut row_keys = [[_mm512_setzero_si512(); LANES]; ROWS];
+        for (row, keys) in row_keys.iter_mut().enumerate() {
+            let secret = words(&rows[row].secret);
+            for (key, seed) in keys.iter_mut().zip(seeds) {
+                *key = _mm512_add_epi64(secret, signed(seed));
+            }
+        }
         Self {
-            rows: std::array::from_fn(|row| {
-                let secret = words(&rows[row].secret);
-                seeds.map(|seed| _mm512_add_epi64(secret, signed(seed)))
-            }),
+            rows: row_keys,
             row_offsets: std::array::from_fn(|row| rows[row].offset),
             singles: std::array::from_fn(|single| {
                 let [low, high] = singles[single].secret.map(|word| _mm512_set1_epi64(word as i64));

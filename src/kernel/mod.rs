@@ -245,6 +245,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
+    #[inline]
     fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
         let blocks = self.blocks.split_off(..count * len);
         let places = self.row..self.row + count;

@@ -80,6 +80,7 @@ impl<'a> sealed::General<'a> for Request<'a> {
 }
 
 impl sealed::Rules for DynamoPlh {
+    #[inline]
     fn seeds(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> Seeds {
         seeds(self.salt_rule, self.chain_seed, request, buffer)
     }
@@ -97,11 +98,13 @@ impl<'a> sealed::General<'a> for LegacyRequest<'a> {
 }
 
 impl sealed::Rules for DynamoPlhLegacy {
+    #[inline]
     fn seeds(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> Seeds {
         seeds(self.salt_rule, self.chain_seed, request, buffer)
     }
 }
 
+#[inline]
 fn seeds(
     salt_rule: SaltRule,
     chain_seed: ChainSeed,

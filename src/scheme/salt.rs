@@ -25,6 +25,7 @@ const SUM_SALT_SEED: u64 = 1;
 
 impl SaltRule {
     /// The salt hash of a salt and a LoRA name. `buffer` is for JSON.
+    #[inline]
     pub(crate) fn salt_hash(
         self,
         salt: Option<&str>,
