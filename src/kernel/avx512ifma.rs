@@ -46,7 +46,11 @@ pub(super) unsafe fn fold(a: __m512i, b: __m512i) -> __m512i {
         )
     };
     let high = _mm512_add_epi64(_mm512_srli_epi64::<12>(at_52), _mm512_slli_epi64::<40>(at_104));
-    _mm512_ternarylogic_epi64::<{ avx512::XOR3 }>(at_0, _mm512_slli_epi64::<52>(at_52), high)
+    _mm512_ternarylogic_epi64::<{ avx512::vector::XOR3 }>(
+        at_0,
+        _mm512_slli_epi64::<52>(at_52),
+        high,
+    )
 }
 
 /// Adds the low 52 bits of the 104-bit product.

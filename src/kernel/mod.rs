@@ -123,35 +123,12 @@ impl Backend {
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
-        if let [lane] = lanes {
-            return self.walk_alone(count, len, lane, arena, workspace);
-        }
         match self {
             Self::Scalar => scalar::walk(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::walk::<false>(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, arena, workspace),
-        }
-    }
-
-    /// One request: a chain has no lanes, but its blocks do.
-    fn walk_alone(
-        self,
-        count: usize,
-        len: usize,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
-        match self {
-            Self::Scalar => {
-                scalar::walk_alone(count, lane, arena, workspace.keys_alone(lane.seed, len));
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::walk_alone::<false>(count, len, lane, arena, workspace),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::walk_alone::<true>(count, len, lane, arena, workspace),
         }
     }
 }
@@ -180,7 +157,7 @@ pub(crate) const MAX_LANES: usize = 8;
 /// What the kernels keep from call to call, so that it is not worked out again.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    keys: [BlockKeys; scalar::MAX_LANES],
+    keys: [BlockKeys; MAX_LANES],
     /// Which of the first two schedules a request by itself used last.
     last: usize,
     #[cfg(target_arch = "x86_64")]

@@ -129,22 +129,54 @@ fn chain_side_by_side<const N: usize>(
     }
 }
 
-/// Chains the hashes of one lane, of which there is at least one, and packs the rows.
+/// Chains the hashes of one lane and packs the rows.
 pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
-    let packing = Packing::new(lane.fragment_bits);
-    let keys = lane.chain;
-    let mut prefix = lane.prefix;
-    let (mut state, row) = packing.first(lane.state, hashes[0], keys, prefix);
-    rows[0] = row;
-    let mut chain = Chain::new(state, keys);
-    for (&hash, row) in hashes[1..].iter().zip(&mut rows[1..]) {
-        prefix += packing.step();
-        let next = chain.step(hash);
-        *row = packing.row(prefix, next, state);
-        state = next;
+    let (Some((&first, hashes)), Some((row, rows))) =
+        (hashes.split_first(), rows.split_first_mut())
+    else {
+        return;
+    };
+    let mut lineage;
+    (lineage, *row) = Lineage::begin(lane, first);
+    for (&hash, row) in hashes.iter().zip(rows) {
+        *row = lineage.go_on(hash);
     }
-    lane.state = Some(state);
-    lane.prefix = prefix + packing.step();
+    lineage.give_back(lane);
+}
+
+/// The chain of a lane by itself, under way, and how its rows are packed.
+pub(super) struct Lineage {
+    chain: Chain,
+    state: u64,
+    packing: Packing,
+    prefix: u64,
+}
+
+impl Lineage {
+    /// Chains the next block of a lane, which may be the first of a whole lineage.
+    #[inline(always)]
+    pub(super) fn begin(lane: &Lane<'_>, hash: u64) -> (Self, u128) {
+        let packing = Packing::new(lane.fragment_bits);
+        let (state, row) = packing.first(lane.state, hash, lane.chain, lane.prefix);
+        let prefix = lane.prefix + packing.step();
+        (Self { chain: Chain::new(state, lane.chain), state, packing, prefix }, row)
+    }
+
+    /// Chains the hash of the block after; gives its row.
+    #[inline(always)]
+    pub(super) fn go_on(&mut self, hash: u64) -> u128 {
+        let next = self.chain.step(hash);
+        let row = self.packing.row(self.prefix, next, self.state);
+        self.state = next;
+        self.prefix += self.packing.step();
+        row
+    }
+
+    #[inline(always)]
+    pub(super) fn give_back(self, lane: &mut Lane<'_>) {
+        lane.state = Some(self.state);
+        lane.prefix = self.prefix;
+    }
 }
 
 /// Where a block takes less time to hash than its chain step has to wait, several chains side
@@ -164,8 +196,12 @@ pub(super) fn walk(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
+    if let [lane] = lanes {
+        return walk_alone(count, lane, arena, workspace.keys_alone(lane.seed, len));
+    }
     let fragment_bits = lanes.first().map(|lane| lane.fragment_bits);
-    if lanes.iter().any(|lane| Some(lane.fragment_bits) != fragment_bits) {
+    let alike = lanes.iter().all(|lane| Some(lane.fragment_bits) == fragment_bits);
+    if !alike || arena.hashes.is_some() {
         // One packing to a loop keeps the shifts in registers.
         for (i, lane) in lanes.iter_mut().enumerate() {
             walk_alone(count, lane, arena, workspace.keys(i, lane.seed, len));
@@ -182,9 +218,6 @@ pub(super) fn walk(
             let (blocks, window) = lane.take(count, len);
             places[i] = window.start;
             hash(blocks, workspace.keys(i, lane.seed, len), tile);
-            if let Some(hashes) = &mut arena.hashes {
-                hashes[window].copy_from_slice(tile);
-            }
         }
         chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]), arena);
         left -= count;
@@ -223,21 +256,11 @@ fn walk_in_stages(
     lane: &mut Lane<'_>,
     rows: &mut [u128],
 ) {
-    let packing = Packing::new(lane.fragment_bits);
-    let keys = lane.chain;
-    let mut prefix = lane.prefix;
     fetch_start(lane.next);
     let mut blocks = blocks.chunks_exact(length);
     let (Some(block), Some((row, rows))) = (blocks.next(), rows.split_first_mut()) else { return };
-    let mut state;
-    (state, *row) = packing.first(lane.state, finish(sum(block)), keys, prefix);
-    let mut chain = Chain::new(state, keys);
-    let mut chain = |hash, row: &mut u128| {
-        prefix += packing.step();
-        let next = chain.step(hash);
-        *row = packing.row(prefix, next, state);
-        state = next;
-    };
+    let mut lineage;
+    (lineage, *row) = Lineage::begin(lane, finish(sum(block)));
     if let Some(block) = blocks.next() {
         let (rows, last) = rows.split_at_mut(rows.len() - 1);
         let mut hash = finish(sum(block));
@@ -246,17 +269,16 @@ fn walk_in_stages(
             let mut summed = sum(block);
             for (block, row) in blocks.zip(rows) {
                 fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
-                chain(hash, row);
+                *row = lineage.go_on(hash);
                 hash = finish(summed);
                 summed = sum(block);
             }
-            chain(hash, &mut last_but_one[0]);
+            last_but_one[0] = lineage.go_on(hash);
             hash = finish(summed);
         }
-        chain(hash, &mut last[0]);
+        last[0] = lineage.go_on(hash);
     }
-    lane.state = Some(state);
-    lane.prefix = prefix + packing.step();
+    lineage.give_back(lane);
 }
 
 /// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.

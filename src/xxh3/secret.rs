@@ -86,14 +86,14 @@ pub(crate) fn derive(seed: u64) -> [u64; DERIVED_WORDS] {
     })
 }
 
-/// The eight words of a derived secret that scramble the accumulators: its last 64 bytes.
-pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> &[u64; STRIPE_WORDS] {
-    derived.last_chunk().expect("a secret is longer than a stripe")
-}
-
 /// Where in a derived secret the eight words begin that scramble: its last 64 bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const SCRAMBLE: usize = SECRET.len() - 64;
+
+/// The eight words of a derived secret that scramble the accumulators.
+pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> &[u64; STRIPE_WORDS] {
+    derived.last_chunk().expect("a secret is longer than a stripe")
+}
 
 /// Where in a derived secret the eight words begin that key the last stripe.
 pub(crate) const LAST_STRIPE: usize = SECRET.len() - 64 - 7;

@@ -1,0 +1,133 @@
+//! The chains of eight requests, and the packing of their rows.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use super::vector::{XOR3, finish, fold, start_avalanche, swap_bytes, words};
+use super::{LANES, of_lanes};
+use crate::kernel::Lane;
+
+const ALL_LANES: __mmask8 = 0xff;
+
+/// The truth table of `(a & !c) | (b & c)`.
+const SELECT: i32 = 0xD8;
+/// The truth table of `a | (b & c)`.
+const OR_AND: i32 = 0xF8;
+
+/// The chains of eight requests, and how their rows are packed.
+pub(super) struct Chain {
+    state: __m512i,
+    /// Which lanes have a state; the others begin a lineage.
+    begun: __mmask8,
+    parent_key: __m512i,
+    block_key: __m512i,
+    fragment_bits: __m512i,
+    fragment_mask: __m512i,
+    prefix: __m512i,
+}
+
+impl Chain {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    pub(super) fn new(lanes: &[Lane<'_>]) -> Self {
+        let of = |get: fn(&Lane<'_>) -> u64| words(&of_lanes(lanes, get));
+        let begun = of_lanes(lanes, |lane| lane.state.is_some());
+        let one = _mm512_set1_epi64(1);
+        let fragment_bits = of(|lane| lane.fragment_bits.into());
+        Self {
+            state: of(|lane| lane.state.unwrap_or(0)),
+            begun: begun.iter().rev().fold(0, |mask, &begun| mask << 1 | u8::from(begun)),
+            parent_key: of(|lane| lane.chain.parent),
+            block_key: of(|lane| lane.chain.block),
+            fragment_bits,
+            fragment_mask: _mm512_sub_epi64(_mm512_sllv_epi64(one, fragment_bits), one),
+            prefix: of(|lane| lane.prefix),
+        }
+    }
+
+    /// Chains the hashes of the next blocks, which are given as the products of their
+    /// avalanches; gives the low and the high halves of their rows.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has AVX-512.
+    #[inline(always)]
+    pub(super) unsafe fn step<const IFMA: bool>(&mut self, product: __m512i) -> (__m512i, __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_xor_si512(self.state, self.parent_key);
+            // The end of the avalanche, and the xor with the key.
+            let shifted = _mm512_srli_epi64::<32>(product);
+            let high = _mm512_ternarylogic_epi64::<XOR3>(product, shifted, self.block_key);
+            let beside =
+                _mm512_add_epi64(_mm512_add_epi64(swap_bytes(low), high), _mm512_set1_epi64(16));
+            let sum = _mm512_add_epi64(beside, fold::<IFMA>(low, high));
+            let mut current = finish(start_avalanche(sum));
+            if self.begun != ALL_LANES {
+                // A lineage begins with its block hash, and its first row has no parent: its
+                // state was given as 0.
+                current = _mm512_mask_blend_epi64(self.begun, finish(product), current);
+                self.begun = ALL_LANES;
+            }
+            let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
+            let packed = (
+                _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
+                _mm512_ternarylogic_epi64::<OR_AND>(self.prefix, rotated, self.fragment_mask),
+            );
+            let grown = _mm512_add_epi64(self.prefix, self.fragment_mask);
+            self.prefix = _mm512_add_epi64(grown, _mm512_set1_epi64(1));
+            self.state = current;
+            packed
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    pub(super) fn give_back(&self, lanes: &mut [Lane<'_>]) {
+        let states: [u64; LANES] = bytemuck::cast(self.state);
+        let prefixes: [u64; LANES] = bytemuck::cast(self.prefix);
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            lane.state = Some(states[i]);
+            lane.prefix = prefixes[i];
+        }
+    }
+}
+
+/// Writes a row of every lane.
+///
+/// # Safety
+///
+/// Each lane has a row at `index`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) unsafe fn store(
+    rows: &[*mut __m128i; LANES],
+    index: usize,
+    (low, high): (__m512i, __m512i),
+) {
+    // Opaque, so that each is made by one instruction: the compiler would take the vectors apart
+    // first.
+    let even = opaque_vector(_mm512_unpacklo_epi64(low, high));
+    let odd = opaque_vector(_mm512_unpackhi_epi64(low, high));
+    // SAFETY: the caller says that the rows are there.
+    unsafe {
+        rows[0].add(index).write(_mm512_castsi512_si128(even));
+        rows[1].add(index).write(_mm512_castsi512_si128(odd));
+        rows[2].add(index).write(_mm512_extracti64x2_epi64::<1>(even));
+        rows[3].add(index).write(_mm512_extracti64x2_epi64::<1>(odd));
+        rows[4].add(index).write(_mm512_extracti64x2_epi64::<2>(even));
+        rows[5].add(index).write(_mm512_extracti64x2_epi64::<2>(odd));
+        rows[6].add(index).write(_mm512_extracti64x2_epi64::<3>(even));
+        rows[7].add(index).write(_mm512_extracti64x2_epi64::<3>(odd));
+    }
+}
+
+/// The same vector, and the compiler cannot know.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn opaque_vector(mut vector: __m512i) -> __m512i {
+    // SAFETY: there is no instruction; the vector comes out of the register that it went into.
+    unsafe {
+        asm!("/* {0} */", inout(zmm_reg) vector, options(pure, nomem, nostack, preserves_flags));
+    }
+    vector
+}

@@ -1,0 +1,100 @@
+//! AVX-512: eight requests or eight blocks to a vector.
+//!
+//! The functions are generic over how two vectors are folded: `IFMA` says that the CPU has the
+//! 52-bit multiplications.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `folds` | blocks of 17 to 240 bytes: a lane is a request |
+//! | `stripes` | longer blocks: a vector is the accumulators of one block |
+//! | `side_by_side` | the loop over the blocks of eight requests |
+//! | `chain` | eight chains, and the packing of their rows |
+//! | `vector` | the arithmetic of all |
+
+#![allow(unsafe_code)]
+
+mod chain;
+mod folds;
+mod side_by_side;
+mod stripes;
+pub(super) mod vector;
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::__m128i;
+use std::ops::RangeInclusive;
+
+use super::{Arena, Lane, Workspace, scalar};
+use crate::xxh3::LONGEST_FOLDED;
+use crate::xxh3::pieces::PIECE_BYTES;
+
+/// Lanes of a vector.
+const LANES: usize = 8;
+
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+/// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
+/// itself costs about a fifth of that.
+pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
+    match len {
+        ..=PIECE_BYTES => scalar::lanes(len),
+        _ => 6..=LANES,
+    }
+}
+
+/// Hashes, chains and packs up to eight lanes.
+pub(super) fn walk<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    if count == 0 {
+        return;
+    }
+    if len <= PIECE_BYTES {
+        return scalar::walk(count, len, lanes, arena, workspace);
+    }
+    // Side by side, lanes go straight from blocks to rows.
+    let alone = lanes.len() == 1 || arena.hashes.is_some();
+    // SAFETY: a backend is called only where it is available.
+    unsafe {
+        match (len > LONGEST_FOLDED, alone) {
+            (false, false) => {
+                workspace.pieces.set(len);
+                folds::walk_folds::<IFMA>(count, len, lanes, arena, &workspace.pieces);
+            }
+            // There is time enough for the scalar folds while the chain waits.
+            (false, true) => scalar::walk(count, len, lanes, arena, workspace),
+            (true, false) => {
+                stripes::walk_stripes::<IFMA>(count, len, lanes, arena);
+            }
+            (true, true) => {
+                for lane in lanes {
+                    let keys = workspace.keys_alone(lane.seed, len);
+                    stripes::walk_alone::<IFMA>(count, len, lane, arena, keys);
+                }
+            }
+        }
+    }
+}
+
+/// What each lane has of something. Lanes without a request are copies of the first one: they
+/// work out and write what it does.
+fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
+    std::array::from_fn(|i| get(lanes.get(i).unwrap_or(&lanes[0])))
+}
+
+/// Where the next `count` rows of each lane go.
+fn rows_of(lanes: &[Lane<'_>], rows: &mut [u128], count: usize) -> [*mut __m128i; LANES] {
+    let (room, rows) = (rows.len(), rows.as_mut_ptr());
+    of_lanes(lanes, |lane| {
+        assert!(lane.row + count <= room, "a row for every block");
+        rows.wrapping_add(lane.row).cast()
+    })
+}

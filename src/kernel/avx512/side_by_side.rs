@@ -1,0 +1,109 @@
+//! The loop over the blocks of eight requests.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+use super::chain::{Chain, store};
+use super::vector::start_avalanche;
+use super::{LANES, of_lanes, rows_of};
+use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::kernel::{Arena, Lane};
+
+/// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
+pub(super) struct Blocks<'a> {
+    at: &'a [*const u8; LANES],
+    ahead: &'a [*const u8; LANES],
+    /// Counted from the pointers on.
+    offset: usize,
+}
+
+impl Blocks<'_> {
+    /// Where a lane's block has a byte.
+    #[inline(always)]
+    pub(super) fn at(&self, lane: usize, offset: usize) -> *const u8 {
+        self.at[lane].wrapping_add(self.offset).wrapping_add(offset)
+    }
+
+    /// Fetches what lies as far ahead as a byte offset of a lane's block.
+    #[inline(always)]
+    pub(super) fn fetch(&self, lane: usize, offset: usize) {
+        fetch(self.ahead[lane].wrapping_add(self.offset).wrapping_add(offset));
+    }
+}
+
+/// The blocks of eight requests.
+struct Streams<'t> {
+    blocks: [*const u8; LANES],
+    /// What is fetched, counted from where the blocks are read: first the blocks further on.
+    fetched: [*const u8; LANES],
+    next: [*const u8; LANES],
+    borrowed: PhantomData<&'t [u8]>,
+}
+
+impl<'t> Streams<'t> {
+    /// Takes `count` blocks of `len` bytes from each lane.
+    #[inline]
+    fn take(lanes: &mut [Lane<'t>], count: usize, len: usize) -> Self {
+        let next = of_lanes(lanes, |lane| lane.next.as_ptr());
+        let mut blocks = [std::ptr::null(); LANES];
+        for (blocks, lane) in blocks.iter_mut().zip(&mut *lanes) {
+            *blocks = lane.take(count, len).0.as_ptr();
+        }
+        for lane in lanes.len()..LANES {
+            blocks[lane] = blocks[0];
+        }
+        let fetched = blocks.map(|blocks| blocks.wrapping_add(FETCH_AHEAD));
+        Self { blocks, fetched, next, borrowed: PhantomData }
+    }
+}
+
+/// Hashes, chains and packs `count` blocks of each lane. One block of each is chained while the
+/// next is summed: the one waits for its multiplications, the other fills the wait.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    sum: S,
+) {
+    let mut chain = Chain::new(lanes);
+    let rows = rows_of(lanes, arena.rows, count);
+    let mut streams = Streams::take(lanes, count, len);
+    // Towards their ends the streams are fetched on in the ones that come next.
+    let border = (count * len).saturating_sub(FETCH_AHEAD) / len * len;
+
+    let mut product = _mm512_setzero_si512();
+    let mut offset = 0;
+    let mut row = 0;
+    while offset < count * len {
+        if offset == border {
+            streams.fetched = streams.next.map(|next| next.wrapping_sub(border));
+        }
+        let sum = sum(&Blocks { at: &streams.blocks, ahead: &streams.fetched, offset });
+        if offset > 0 {
+            // SAFETY: the CPU has what this function has; every lane has `count` rows.
+            unsafe { store(&rows, row, chain.step::<IFMA>(product)) };
+            row += 1;
+        }
+        product = start_avalanche(sum);
+        // Opaque, so that one offset goes with eight pointers: the compiler would have eight
+        // pointers grow, and no registers for them.
+        offset = opaque(offset + len);
+    }
+    // SAFETY: as above; there is at least one block.
+    unsafe { store(&rows, row, chain.step::<IFMA>(product)) };
+    chain.give_back(lanes);
+}
+
+/// The same number, and the compiler cannot know.
+#[inline(always)]
+fn opaque(mut number: usize) -> usize {
+    // SAFETY: there is no instruction; the number comes out of the register that it went into.
+    unsafe {
+        asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+    }
+    number
+}

@@ -1,0 +1,216 @@
+//! Blocks of more than 240 bytes: a vector is the accumulators of one block. The merges of eight
+//! blocks go together, whatever requests they are of.
+
+use std::arch::x86_64::*;
+
+use super::side_by_side::{Blocks, walk_eight};
+use super::vector::{XOR3, add_up, finish, fold_pair, load_row, signed, start_avalanche, words};
+use super::{LANES, of_lanes};
+use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
+use crate::kernel::{Arena, Lane, scalar};
+use crate::xxh3::keys::{BlockKeys, StripeKeys, Words, length_term};
+use crate::xxh3::secret::{self, DERIVED_WORDS, STRIPES_PER_SCRAMBLE};
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
+
+/// Hashes, chains and packs the next `count` blocks of up to eight lanes.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_stripes<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+) {
+    let secrets = Secrets::new(of_lanes(lanes, |lane| lane.seed));
+    walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
+        // SAFETY: as many bytes are read as a block has.
+        unsafe { sum_stripes::<IFMA>(blocks, len, &secrets) }
+    });
+}
+
+/// One request: while eight of its blocks are hashed, the eight before are chained.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_alone<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    keys: &BlockKeys,
+) {
+    let Words::Stripes(keys) = keys.words() else {
+        unreachable!("blocks of {len} bytes have stripes");
+    };
+    let merge_key = words(&keys.merge);
+    let (blocks, places) = lane.take(count, len);
+    fetch_start(lane.next);
+    let mut hashes = [0; LANES];
+    let mut rows: &mut [u128] = &mut [];
+    let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
+    let mut kept = arena.hashes.as_mut().map(|hashes| hashes[places].chunks_mut(LANES));
+    for (blocks, next_rows) in eights {
+        let mut merged = [_mm512_setzero_si512(); LANES];
+        for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
+            *merged = _mm512_xor_si512(absorb(block, keys), merge_key);
+        }
+        scalar::chain_alone(&hashes[..rows.len()], lane, rows);
+        hashes = bytemuck::cast(finish(start_avalanche(merge::<IFMA>(len, merged))));
+        rows = next_rows;
+        if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
+            kept.copy_from_slice(&hashes[..rows.len()]);
+        }
+    }
+    scalar::chain_alone(&hashes[..rows.len()], lane, rows);
+}
+
+/// The sums of eight blocks of more than 240 bytes, up to the last avalanche.
+///
+/// # Safety
+///
+/// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
+#[inline(always)]
+unsafe fn sum_stripes<const IFMA: bool>(
+    blocks: &Blocks<'_>,
+    len: usize,
+    secrets: &Secrets,
+) -> __m512i {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut merged = [_mm512_setzero_si512(); LANES];
+        for (lane, merged) in merged.iter_mut().enumerate() {
+            let accumulators = absorb_lane(blocks, len, secrets, lane);
+            *merged = _mm512_xor_si512(accumulators, secrets.at(lane, secret::MERGE));
+        }
+        merge::<IFMA>(len, merged)
+    }
+}
+
+/// The accumulators of one block, as the merge takes them.
+///
+/// # Safety
+///
+/// As [`sum_stripes`].
+#[inline(always)]
+unsafe fn absorb_lane(blocks: &Blocks<'_>, len: usize, secrets: &Secrets, lane: usize) -> __m512i {
+    // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
+    // before, and is always there; so the others are less than the block.
+    unsafe {
+        let mut accumulators =
+            Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+        let mut index = 0;
+        for stripe in 0..(len - 1) / STRIPE_BYTES {
+            let offset = stripe * STRIPE_BYTES;
+            blocks.fetch(lane, offset);
+            let data = load_row(blocks.at(lane, offset));
+            accumulators.absorb(data, secrets.at(lane, 8 * index));
+            index += 1;
+            if index == STRIPES_PER_SCRAMBLE {
+                accumulators.scramble(secrets.at(lane, secret::SCRAMBLE));
+                index = 0;
+            }
+        }
+        blocks.fetch(lane, len - STRIPE_BYTES);
+        let data = load_row(blocks.at(lane, len - STRIPE_BYTES));
+        accumulators.absorb(data, secrets.at(lane, secret::LAST_STRIPE));
+        accumulators.joined()
+    }
+}
+
+/// The sums of eight blocks up to the last avalanche, from their accumulators xored with the secret.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
+    let mut folds = [_mm512_setzero_si512(); LANES / 2];
+    for (pair, folded) in folds.iter_mut().enumerate() {
+        *folded = fold_pair::<IFMA>(merged[2 * pair], merged[2 * pair + 1]);
+    }
+    _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
+}
+
+/// The accumulators of one block, as the merge takes them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn absorb(block: &[u8], keys: &StripeKeys) -> __m512i {
+    let mut accumulators =
+        Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+    // The last stripe is apart: it may begin inside the one before, and is always there.
+    let (stripes, _) = block[..block.len() - 1].as_chunks::<STRIPE_BYTES>();
+    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+        for (stripe, key) in stripes.iter().zip(keys.derived.windows(LANES)) {
+            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
+            accumulators.absorb(
+                bytemuck::pod_read_unaligned(stripe),
+                words(key.try_into().expect("a window is as long as asked")),
+            );
+        }
+        if stripes.len() == STRIPES_PER_SCRAMBLE {
+            accumulators.scramble(words(secret::scramble(&keys.derived)));
+        }
+    }
+    let last: &[u8; STRIPE_BYTES] = block.last_chunk().expect("longer than a stripe");
+    accumulators.absorb(bytemuck::pod_read_unaligned(last), words(&keys.last));
+    accumulators.joined()
+}
+
+/// The secrets that eight lanes derive from their seeds.
+struct Secrets {
+    derived: [[__m512i; DERIVED_WORDS / LANES]; LANES],
+}
+
+impl Secrets {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(seeds: [u64; LANES]) -> Self {
+        let (secret, _) = secret::WORDS.as_chunks();
+        let mut derived = [[_mm512_setzero_si512(); DERIVED_WORDS / LANES]; LANES];
+        for (derived, seed) in derived.iter_mut().zip(seeds) {
+            for (derived, secret) in derived.iter_mut().zip(secret) {
+                *derived = _mm512_add_epi64(words(secret), signed(seed));
+            }
+        }
+        Self { derived }
+    }
+
+    /// The eight words at a byte offset of a lane's secret.
+    #[inline(always)]
+    fn at(&self, lane: usize, offset: usize) -> __m512i {
+        let secret: &[u8] = bytemuck::bytes_of(&self.derived[lane]);
+        bytemuck::pod_read_unaligned(&secret[offset..offset + STRIPE_BYTES])
+    }
+}
+
+/// The accumulators of one block, in two: the specification adds each data lane to the
+/// neighbour of the lane that has its product, which one swap at the end does for all.
+#[derive(Clone, Copy)]
+struct Accumulators {
+    products: __m512i,
+    data: __m512i,
+}
+
+impl Accumulators {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn absorb(&mut self, data: __m512i, key: __m512i) {
+        let keyed = _mm512_xor_si512(data, key);
+        let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
+        self.products = _mm512_add_epi64(self.products, product);
+        self.data = _mm512_add_epi64(self.data, data);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn joined(&self) -> __m512i {
+        const NEIGHBOURS: i32 = 0b01_00_11_10;
+        _mm512_add_epi64(self.products, _mm512_shuffle_epi32::<NEIGHBOURS>(self.data))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn scramble(&mut self, key: __m512i) {
+        let sums = self.joined();
+        let mixed = _mm512_ternarylogic_epi64::<XOR3>(sums, _mm512_srli_epi64::<47>(sums), key);
+        let prime = _mm512_set1_epi64(PRIME32_1 as i64);
+        let low = _mm512_mul_epu32(mixed, prime);
+        let high = _mm512_mul_epu32(_mm512_srli_epi64::<32>(mixed), prime);
+        self.products = _mm512_add_epi64(low, _mm512_slli_epi64::<32>(high));
+        self.data = _mm512_setzero_si512();
+    }
+}
