@@ -45,7 +45,7 @@ macro_rules! with_hash_of {
                 sum_9_to_16(block, words)
             }, avalanche, $arguments),
             Words::One(word) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
-                hash_up_to_8(block, *word)
+                hash_up_to_8(block, word)
             }, std::convert::identity, $arguments),
         }
     };

@@ -1,6 +1,10 @@
 //! Key schedules: what one seed (and one input length) makes of the secret.
 
-use super::{LONGEST_FOLDED, PRIME64_1, STRIPE_WORDS, fold_count, fold_secret, secret};
+use super::secret::{self, STRIPES_PER_SCRAMBLE};
+use super::{
+    LONGEST_FOLDED, LONGEST_IN_A_WORD, LONGEST_IN_HALVES, PRIME64_1, STRIPE_WORDS, fold_count,
+    fold_secret,
+};
 
 /// The most folds that an input takes: the ones of 240 bytes.
 pub(crate) const MAX_FOLDS: usize = fold_count(LONGEST_FOLDED);
@@ -10,39 +14,71 @@ pub(crate) const MAX_FOLDS: usize = fold_count(LONGEST_FOLDED);
 pub(crate) struct BlockKeys {
     seed: u64,
     len: usize,
-    words: Words,
+    // What the path of the length takes; the others are what was there before.
+    word: u64,
+    two: [u64; 2],
+    folds: [[u64; 2]; MAX_FOLDS],
+    stripes: StripeKeys,
 }
 
 /// The words that inputs are combined with, by the path that their length takes.
-#[derive(Debug, Clone)]
-pub(crate) enum Words {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Words<'a> {
     /// 0 to 8 bytes: one word.
     One(u64),
     /// 9 to 16 bytes: one word for each half.
-    Two([u64; 2]),
+    Two(&'a [u64; 2]),
     /// 17 to 240 bytes: two words a fold, in the order of [`super::fold_input`].
-    Folds([[u64; 2]; MAX_FOLDS]),
-    /// Longer: a derived secret.
-    Stripes(StripeKeys),
+    Folds(&'a [[u64; 2]; MAX_FOLDS]),
+    /// Longer: slices of a derived secret.
+    Stripes(&'a StripeKeys),
 }
 
-/// A secret derived from a seed, and the slices of it that are not word-aligned.
-#[derive(Debug, Clone)]
+/// The slices of the secret that is derived from a seed. Cut out once and aligned: as they lie in
+/// the secret, most reach over the end of a cache line.
+#[derive(Debug, Clone, Default)]
+#[repr(align(64))]
 pub(crate) struct StripeKeys {
-    pub(crate) derived: [u64; secret::DERIVED_WORDS],
+    /// The secret moves on by a word from stripe to stripe.
+    pub(crate) stripes: [[u64; STRIPE_WORDS]; STRIPES_PER_SCRAMBLE],
+    pub(crate) scramble: [u64; STRIPE_WORDS],
     pub(crate) last: [u64; STRIPE_WORDS],
     pub(crate) merge: [u64; STRIPE_WORDS],
 }
 
-impl BlockKeys {
-    pub(crate) fn new(seed: u64, len: usize) -> Self {
-        Self { seed, len, words: Words::new(seed, len) }
+impl StripeKeys {
+    fn set(&mut self, seed: u64) {
+        let derived = secret::derive(seed);
+        for (keys, words) in self.stripes.iter_mut().zip(derived.windows(STRIPE_WORDS)) {
+            keys.copy_from_slice(words);
+        }
+        self.scramble = secret::scramble(&derived);
+        self.last = secret::last_stripe(&derived);
+        self.merge = secret::merge(&derived);
     }
+}
 
+impl BlockKeys {
     /// Makes this the schedule of `seed` and `len`; free of work where it already is.
     pub(crate) fn set(&mut self, seed: u64, len: usize) {
-        if !self.is(seed, len) {
-            *self = Self::new(seed, len);
+        if self.is(seed, len) {
+            return;
+        }
+        (self.seed, self.len) = (seed, len);
+        match len {
+            0 => self.word = seed ^ secret::EMPTY,
+            1..=3 => self.word = secret::UP_TO_3.wrapping_add(seed),
+            4..=LONGEST_IN_A_WORD => {
+                let seed = seed ^ (u64::from((seed as u32).swap_bytes()) << 32);
+                self.word = secret::UP_TO_8.wrapping_sub(seed);
+            }
+            ..=LONGEST_IN_HALVES => self.two = seeded(secret::UP_TO_16, seed),
+            ..=LONGEST_FOLDED => {
+                for (i, words) in self.folds.iter_mut().enumerate().take(fold_count(len)) {
+                    *words = seeded(secret::fold(fold_secret(len, i)), seed);
+                }
+            }
+            _ => self.stripes.set(seed),
         }
     }
 
@@ -56,42 +92,26 @@ impl BlockKeys {
         self.len
     }
 
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
+    pub(crate) fn words(&self) -> Words<'_> {
+        match self.len {
+            ..=LONGEST_IN_A_WORD => Words::One(self.word),
+            ..=LONGEST_IN_HALVES => Words::Two(&self.two),
+            ..=LONGEST_FOLDED => Words::Folds(&self.folds),
+            _ => Words::Stripes(&self.stripes),
+        }
     }
 }
 
 impl Default for BlockKeys {
+    /// The schedule of nothing.
     fn default() -> Self {
-        Self::new(0, 0)
-    }
-}
-
-impl Words {
-    fn new(seed: u64, len: usize) -> Self {
-        match len {
-            0 => Self::One(seed ^ secret::EMPTY),
-            1..=3 => Self::One(secret::UP_TO_3.wrapping_add(seed)),
-            4..=8 => {
-                let seed = seed ^ (u64::from((seed as u32).swap_bytes()) << 32);
-                Self::One(secret::UP_TO_8.wrapping_sub(seed))
-            }
-            9..=16 => Self::Two(seeded(secret::UP_TO_16, seed)),
-            17..=LONGEST_FOLDED => {
-                let mut folds = [[0; 2]; MAX_FOLDS];
-                for (i, words) in folds.iter_mut().enumerate().take(fold_count(len)) {
-                    *words = seeded(secret::fold(fold_secret(len, i)), seed);
-                }
-                Self::Folds(folds)
-            }
-            _ => {
-                let derived = secret::derive(seed);
-                Self::Stripes(StripeKeys {
-                    last: secret::last_stripe(&derived),
-                    merge: secret::merge(&derived),
-                    derived,
-                })
-            }
+        Self {
+            seed: 0,
+            len: 0,
+            word: secret::EMPTY,
+            two: [0; 2],
+            folds: [[0; 2]; MAX_FOLDS],
+            stripes: StripeKeys::default(),
         }
     }
 }

@@ -15,6 +15,10 @@ pub(crate) const STRIPE_WORDS: usize = 8;
 /// The same in bytes.
 pub(crate) const STRIPE_BYTES: usize = 8 * STRIPE_WORDS;
 
+/// The longest input that is hashed as one word.
+pub(crate) const LONGEST_IN_A_WORD: usize = 8;
+/// The longest input that is hashed as two halves; a chain step's is as long.
+pub(crate) const LONGEST_IN_HALVES: usize = 16;
 /// The longest input that is hashed by 16-byte folds; above it begin the stripes.
 pub(crate) const LONGEST_FOLDED: usize = 240;
 /// The longest input whose folds are summed without an avalanche between them.

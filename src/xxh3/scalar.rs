@@ -6,7 +6,7 @@
 use crate::fetch::{FETCH_AHEAD, fetch};
 
 use super::keys::{ChainKeys, MAX_FOLDS, StripeKeys, length_term};
-use super::secret::{self, STRIPES_PER_SCRAMBLE};
+use super::secret::STRIPES_PER_SCRAMBLE;
 use super::{
     FIRST_PASS_FOLDS, INITIAL_ACCUMULATORS, LONGEST_ONE_PASS, PRIME_AVALANCHE, PRIME_RRMXMX,
     PRIME32_1, PRIME64_2, PRIME64_3, STRIPE_BYTES, STRIPE_WORDS, fold_count, fold_input,
@@ -189,17 +189,13 @@ impl Accumulators {
 
     /// Stripe after stripe, the secret moving on by one word each time.
     #[inline(always)]
-    fn absorb_all(
-        &mut self,
-        stripes: &[[u8; STRIPE_BYTES]],
-        derived: &[u64; secret::DERIVED_WORDS],
-    ) {
-        for (stripe, keys) in stripes.iter().zip(derived.windows(STRIPE_WORDS)) {
+    fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys) {
+        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
             // A barrier: the compiler is to make vectors of the lanes of a stripe. It would
             // rather make them of two stripes, which takes gathering.
             std::hint::black_box(());
             fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
-            self.absorb(stripe, keys.try_into().expect("a window is as long as asked"));
+            self.absorb(stripe, keys);
         }
     }
 
@@ -221,7 +217,7 @@ fn absorb_short(
     keys: &StripeKeys,
 ) -> [u64; STRIPE_WORDS] {
     let mut accumulators = Accumulators::START;
-    accumulators.absorb_all(stripes, &keys.derived);
+    accumulators.absorb_all(stripes, keys);
     accumulators.absorb(last, &keys.last);
     accumulators.joined()
 }
@@ -236,9 +232,9 @@ fn absorb_long(
     let mut accumulators = Accumulators::START;
     let mut blocks = stripes.chunks_exact(STRIPES_PER_SCRAMBLE);
     for block in &mut blocks {
-        accumulators = scramble(absorb_block(accumulators, block, &keys.derived), &keys.derived);
+        accumulators = scramble(absorb_block(accumulators, block, keys), &keys.scramble);
     }
-    accumulators.absorb_all(blocks.remainder(), &keys.derived);
+    accumulators.absorb_all(blocks.remainder(), keys);
     accumulators.absorb(last, &keys.last);
     accumulators.joined()
 }
@@ -248,15 +244,14 @@ fn absorb_long(
 fn absorb_block(
     mut accumulators: Accumulators,
     stripes: &[[u8; STRIPE_BYTES]],
-    derived: &[u64; secret::DERIVED_WORDS],
+    keys: &StripeKeys,
 ) -> [u64; STRIPE_WORDS] {
-    accumulators.absorb_all(stripes, derived);
+    accumulators.absorb_all(stripes, keys);
     accumulators.joined()
 }
 
 #[inline(always)]
-fn scramble(sums: [u64; STRIPE_WORDS], derived: &[u64; secret::DERIVED_WORDS]) -> Accumulators {
-    let keys = secret::scramble(derived);
+fn scramble(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS]) -> Accumulators {
     let scrambled = |lane: usize| {
         let sum = sums[lane] ^ (sums[lane] >> 47) ^ keys[lane];
         sum.wrapping_mul(PRIME32_1)

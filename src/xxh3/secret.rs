@@ -68,7 +68,7 @@ pub(crate) const SECOND_PASS: usize = 3;
 pub(crate) const LAST_FOLD: usize = 136 - 17;
 
 /// The secret as words: what inputs of more than 240 bytes derive theirs from.
-pub(crate) const WORDS: [u64; DERIVED_WORDS] = {
+const WORDS: [u64; DERIVED_WORDS] = {
     let mut words = [0; DERIVED_WORDS];
     let mut i = 0;
     while i < DERIVED_WORDS {
@@ -86,29 +86,19 @@ pub(crate) fn derive(seed: u64) -> [u64; DERIVED_WORDS] {
     })
 }
 
-/// Where in a derived secret the eight words begin that scramble: its last 64 bytes.
-#[cfg(target_arch = "x86_64")]
-pub(crate) const SCRAMBLE: usize = SECRET.len() - 64;
-
-/// The eight words of a derived secret that scramble the accumulators.
-pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> &[u64; STRIPE_WORDS] {
-    derived.last_chunk().expect("a secret is longer than a stripe")
+/// The eight words of a derived secret that scramble the accumulators: its last.
+pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
+    unaligned(derived, SECRET.len() - 64)
 }
-
-/// Where in a derived secret the eight words begin that key the last stripe.
-pub(crate) const LAST_STRIPE: usize = SECRET.len() - 64 - 7;
-
-/// Where in a derived secret the eight words begin that key the merge of the accumulators.
-pub(crate) const MERGE: usize = 11;
 
 /// The eight words of a derived secret that key the last stripe.
 pub(crate) fn last_stripe(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, LAST_STRIPE)
+    unaligned(derived, SECRET.len() - 64 - 7)
 }
 
 /// The eight words of a derived secret that key the merge of the accumulators.
 pub(crate) fn merge(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, MERGE)
+    unaligned(derived, 11)
 }
 
 fn unaligned(derived: &[u64; DERIVED_WORDS], offset: usize) -> [u64; STRIPE_WORDS] {

@@ -72,7 +72,7 @@ pub(super) fn walk<const IFMA: bool>(
             // There is time enough for the scalar folds while the chain waits.
             (false, true) => scalar::walk(count, len, lanes, arena, workspace),
             (true, false) => {
-                stripes::walk_stripes::<IFMA>(count, len, lanes, arena);
+                stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace);
             }
             (true, true) => {
                 for lane in lanes {

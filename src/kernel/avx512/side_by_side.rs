@@ -25,10 +25,16 @@ impl Blocks<'_> {
         self.at[lane].wrapping_add(self.offset).wrapping_add(offset)
     }
 
+    /// What is to be fetched while a lane's block is read.
+    #[inline(always)]
+    pub(super) fn ahead(&self, lane: usize) -> *const u8 {
+        self.ahead[lane].wrapping_add(self.offset)
+    }
+
     /// Fetches what lies as far ahead as a byte offset of a lane's block.
     #[inline(always)]
     pub(super) fn fetch(&self, lane: usize, offset: usize) {
-        fetch(self.ahead[lane].wrapping_add(self.offset).wrapping_add(offset));
+        fetch(self.ahead(lane).wrapping_add(offset));
     }
 }
 

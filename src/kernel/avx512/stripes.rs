@@ -4,12 +4,12 @@
 use std::arch::x86_64::*;
 
 use super::side_by_side::{Blocks, walk_eight};
-use super::vector::{XOR3, add_up, finish, fold_pair, load_row, signed, start_avalanche, words};
+use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
 use super::{LANES, of_lanes};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
-use crate::kernel::{Arena, Lane, scalar};
+use crate::kernel::{Arena, Lane, Workspace, scalar};
 use crate::xxh3::keys::{BlockKeys, StripeKeys, Words, length_term};
-use crate::xxh3::secret::{self, DERIVED_WORDS, STRIPES_PER_SCRAMBLE};
+use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
@@ -19,12 +19,26 @@ pub(super) fn walk_stripes<const IFMA: bool>(
     len: usize,
     lanes: &mut [Lane<'_>],
     arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
 ) {
-    let secrets = Secrets::new(of_lanes(lanes, |lane| lane.seed));
+    // Lanes of one seed share a schedule.
+    let seeds = of_lanes(lanes, |lane| lane.seed);
+    let schedules = std::array::from_fn(|lane| if seeds[lane] == seeds[0] { 0 } else { lane });
+    for (lane, schedule) in schedules.into_iter().enumerate() {
+        workspace.keys(schedule, seeds[lane], len);
+    }
+    let keys = schedules.map(|schedule: usize| stripe_keys(&workspace.keys[schedule]));
     walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
         // SAFETY: as many bytes are read as a block has.
-        unsafe { sum_stripes::<IFMA>(blocks, len, &secrets) }
+        unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
     });
+}
+
+fn stripe_keys(keys: &BlockKeys) -> &StripeKeys {
+    match keys.words() {
+        Words::Stripes(keys) => keys,
+        _ => unreachable!("blocks of {} bytes have no stripes", keys.len()),
+    }
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
@@ -36,10 +50,7 @@ pub(super) fn walk_alone<const IFMA: bool>(
     arena: &mut Arena<'_>,
     keys: &BlockKeys,
 ) {
-    let Words::Stripes(keys) = keys.words() else {
-        unreachable!("blocks of {len} bytes have stripes");
-    };
-    let merge_key = words(&keys.merge);
+    let keys = stripe_keys(keys);
     let (blocks, places) = lane.take(count, len);
     fetch_start(lane.next);
     let mut hashes = [0; LANES];
@@ -49,7 +60,9 @@ pub(super) fn walk_alone<const IFMA: bool>(
     for (blocks, next_rows) in eights {
         let mut merged = [_mm512_setzero_si512(); LANES];
         for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
-            *merged = _mm512_xor_si512(absorb(block, keys), merge_key);
+            let block = block.as_ptr();
+            // SAFETY: a block has `len` bytes.
+            *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
         }
         scalar::chain_alone(&hashes[..rows.len()], lane, rows);
         hashes = bytemuck::cast(finish(start_avalanche(merge::<IFMA>(len, merged))));
@@ -70,47 +83,15 @@ pub(super) fn walk_alone<const IFMA: bool>(
 unsafe fn sum_stripes<const IFMA: bool>(
     blocks: &Blocks<'_>,
     len: usize,
-    secrets: &Secrets,
+    keys: &[&StripeKeys; LANES],
 ) -> __m512i {
     // SAFETY: the caller's promises.
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
-        for (lane, merged) in merged.iter_mut().enumerate() {
-            let accumulators = absorb_lane(blocks, len, secrets, lane);
-            *merged = _mm512_xor_si512(accumulators, secrets.at(lane, secret::MERGE));
+        for lane in 0..LANES {
+            merged[lane] = absorb(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
         }
         merge::<IFMA>(len, merged)
-    }
-}
-
-/// The accumulators of one block, as the merge takes them.
-///
-/// # Safety
-///
-/// As [`sum_stripes`].
-#[inline(always)]
-unsafe fn absorb_lane(blocks: &Blocks<'_>, len: usize, secrets: &Secrets, lane: usize) -> __m512i {
-    // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
-    // before, and is always there; so the others are less than the block.
-    unsafe {
-        let mut accumulators =
-            Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
-        let mut index = 0;
-        for stripe in 0..(len - 1) / STRIPE_BYTES {
-            let offset = stripe * STRIPE_BYTES;
-            blocks.fetch(lane, offset);
-            let data = load_row(blocks.at(lane, offset));
-            accumulators.absorb(data, secrets.at(lane, 8 * index));
-            index += 1;
-            if index == STRIPES_PER_SCRAMBLE {
-                accumulators.scramble(secrets.at(lane, secret::SCRAMBLE));
-                index = 0;
-            }
-        }
-        blocks.fetch(lane, len - STRIPE_BYTES);
-        let data = load_row(blocks.at(lane, len - STRIPE_BYTES));
-        accumulators.absorb(data, secrets.at(lane, secret::LAST_STRIPE));
-        accumulators.joined()
     }
 }
 
@@ -125,55 +106,37 @@ fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
     _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
 }
 
-/// The accumulators of one block, as the merge takes them.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn absorb(block: &[u8], keys: &StripeKeys) -> __m512i {
-    let mut accumulators =
-        Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
-    // The last stripe is apart: it may begin inside the one before, and is always there.
-    let (stripes, _) = block[..block.len() - 1].as_chunks::<STRIPE_BYTES>();
-    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-        for (stripe, key) in stripes.iter().zip(keys.derived.windows(LANES)) {
-            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
-            accumulators.absorb(
-                bytemuck::pod_read_unaligned(stripe),
-                words(key.try_into().expect("a window is as long as asked")),
-            );
-        }
-        if stripes.len() == STRIPES_PER_SCRAMBLE {
-            accumulators.scramble(words(secret::scramble(&keys.derived)));
-        }
-    }
-    let last: &[u8; STRIPE_BYTES] = block.last_chunk().expect("longer than a stripe");
-    accumulators.absorb(bytemuck::pod_read_unaligned(last), words(&keys.last));
-    accumulators.joined()
-}
-
-/// The secrets that eight lanes derive from their seeds.
-struct Secrets {
-    derived: [[__m512i; DERIVED_WORDS / LANES]; LANES],
-}
-
-impl Secrets {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn new(seeds: [u64; LANES]) -> Self {
-        let (secret, _) = secret::WORDS.as_chunks();
-        let mut derived = [[_mm512_setzero_si512(); DERIVED_WORDS / LANES]; LANES];
-        for (derived, seed) in derived.iter_mut().zip(seeds) {
-            for (derived, secret) in derived.iter_mut().zip(secret) {
-                *derived = _mm512_add_epi64(words(secret), signed(seed));
+/// The accumulators of one block, xored with the secret as the merge takes them. While a stripe
+/// is read, the line as far from `ahead` is fetched.
+///
+/// # Safety
+///
+/// At the block there are `len` bytes, more than 240. The CPU has AVX-512.
+#[inline(always)]
+unsafe fn absorb(block: *const u8, len: usize, ahead: *const u8, keys: &StripeKeys) -> __m512i {
+    // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
+    // before, and is always there; so the others are less than the block.
+    unsafe {
+        let mut accumulators =
+            Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+        let mut offset = 0;
+        let stripes = (len - 1) / STRIPE_BYTES;
+        let mut left = stripes;
+        while left > 0 {
+            for key in &keys.stripes[..left.min(STRIPES_PER_SCRAMBLE)] {
+                fetch(ahead.wrapping_add(offset));
+                accumulators.absorb(load_row(block.add(offset)), words(key));
+                offset += STRIPE_BYTES;
             }
+            if left < STRIPES_PER_SCRAMBLE {
+                break;
+            }
+            accumulators.scramble(words(&keys.scramble));
+            left -= STRIPES_PER_SCRAMBLE;
         }
-        Self { derived }
-    }
-
-    /// The eight words at a byte offset of a lane's secret.
-    #[inline(always)]
-    fn at(&self, lane: usize, offset: usize) -> __m512i {
-        let secret: &[u8] = bytemuck::bytes_of(&self.derived[lane]);
-        bytemuck::pod_read_unaligned(&secret[offset..offset + STRIPE_BYTES])
+        fetch(ahead.wrapping_add(offset));
+        accumulators.absorb(load_row(block.add(len - STRIPE_BYTES)), words(&keys.last));
+        _mm512_xor_si512(accumulators.joined(), words(&keys.merge))
     }
 }
 
