@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// Every crate that may be there. Those that are only compiled for other targets, or run at
 /// build time, count too.
-const ALLOWED: [&str; 22] = [
+const ALLOWED: [&str; 24] = [
     "bs58",
     "bytemuck",
     "bytemuck_derive",
@@ -19,12 +19,14 @@ const ALLOWED: [&str; 22] = [
     "quote",
     "rayon",
     "rayon-core",
+    "safe_arch",
     "serde_core",
     "serde_json",
     "syn",
     "thiserror",
     "thiserror-impl",
     "unicode-ident",
+    "wide",
     "xxhash-rust",
     "zmij",
 ];

@@ -13,9 +13,12 @@
 //! Of these, a file holds what its instruction set does better than the ones before it.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512ifma;
+mod portable;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -46,8 +49,14 @@ use crate::xxh3::pieces::Pieces;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// Plain Rust, on every CPU.
+    /// Plain Rust: what the others are compared with.
     Scalar,
+    /// Vectors of 128 bits, which every CPU of the target has: SSE2 on x86-64, NEON on 64-bit
+    /// Arm.
+    Portable,
+    /// AVX2: Intel since 2013, AMD since 2015.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
     /// AVX-512 (F, DQ, BW, VL): Intel servers since 2017, AMD since 2022.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -74,6 +83,9 @@ impl Backend {
     /// All that this build has, the fastest last.
     const ALL: &[Self] = &[
         Self::Scalar,
+        Self::Portable,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx2,
         #[cfg(target_arch = "x86_64")]
         Self::Avx512,
         #[cfg(target_arch = "x86_64")]
@@ -83,7 +95,9 @@ impl Backend {
     /// Whether the CPU can run it and the operating system keeps its registers.
     pub fn is_available(self) -> bool {
         match self {
-            Self::Scalar => true,
+            Self::Scalar | Self::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::is_available(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::is_available(),
             #[cfg(target_arch = "x86_64")]
@@ -95,6 +109,9 @@ impl Backend {
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -106,7 +123,9 @@ impl Backend {
     /// bytes. Fewer than the least are faster one by one.
     pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
         match self {
-            Self::Scalar => scalar::lanes(len),
+            Self::Scalar | Self::Portable => scalar::lanes(len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => scalar::lanes(len),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 | Self::Avx512Ifma => avx512::lanes(len),
         }
@@ -125,6 +144,9 @@ impl Backend {
     ) {
         match self {
             Self::Scalar => scalar::walk(count, len, lanes, arena, workspace),
+            Self::Portable => portable::walk(count, len, lanes, arena, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::walk(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::walk::<false>(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]

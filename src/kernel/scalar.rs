@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 
 use super::{Arena, Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
-use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
+use crate::xxh3::LONGEST_FOLDED;
+use crate::xxh3::keys::{BlockKeys, ChainKeys, StripeKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
 };
@@ -231,17 +232,43 @@ pub(super) fn walk_alone(
     arena: &mut Arena<'_>,
     keys: &BlockKeys,
 ) {
-    let (blocks, places) = lane.take(count, keys.len());
+    with_hash_of!(keys, walk_alone_with(count, lane, arena))
+}
+
+fn walk_alone_with(
+    length: usize,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
+    count: usize,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+) {
+    let (blocks, places) = lane.take(count, length);
     let rows = &mut arena.rows[places.clone()];
-    if rows.is_empty() {
-        return;
-    }
     if let Some(hashes) = &mut arena.hashes {
         let hashes = &mut hashes[places];
-        hash(blocks, keys, hashes);
+        hash_each(length, sum, finish, blocks, hashes);
         chain_alone(hashes, lane, rows);
     } else {
-        with_hash_of!(keys, walk_in_stages(blocks, lane, rows));
+        walk_in_stages(length, sum, finish, blocks, lane, rows);
+    }
+}
+
+/// [`walk`] with another way to sum blocks of more than 240 bytes.
+pub(super) fn walk_stripes_with(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+    sum: impl Fn(&[u8], &StripeKeys) -> u64 + Copy,
+) {
+    if len <= LONGEST_FOLDED {
+        return walk(count, len, lanes, arena, workspace);
+    }
+    for lane in lanes {
+        let keys = workspace.keys_alone(lane.seed, len).stripes();
+        walk_alone_with(len, |block| sum(block, keys), avalanche, count, lane, arena);
     }
 }
 

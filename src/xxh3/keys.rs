@@ -92,6 +92,12 @@ impl BlockKeys {
         self.len
     }
 
+    /// The slices that blocks of more than 240 bytes take.
+    pub(crate) fn stripes(&self) -> &StripeKeys {
+        debug_assert!(self.len > LONGEST_FOLDED, "{} bytes have no stripes", self.len);
+        &self.stripes
+    }
+
     pub(crate) fn words(&self) -> Words<'_> {
         match self.len {
             ..=LONGEST_IN_A_WORD => Words::One(self.word),

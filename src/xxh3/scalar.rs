@@ -260,7 +260,7 @@ fn scramble(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS]) -> Accumulato
 }
 
 #[inline(always)]
-fn merge(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
+pub(crate) fn merge(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
     let mut sum = length_term(len);
     for i in (0..STRIPE_WORDS).step_by(2) {
         sum = sum.wrapping_add(fold64(sums[i] ^ keys[i], sums[i + 1] ^ keys[i + 1]));

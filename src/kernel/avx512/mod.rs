@@ -76,7 +76,7 @@ pub(super) fn walk<const IFMA: bool>(
             }
             (true, true) => {
                 for lane in lanes {
-                    let keys = workspace.keys_alone(lane.seed, len);
+                    let keys = workspace.keys_alone(lane.seed, len).stripes();
                     stripes::walk_alone::<IFMA>(count, len, lane, arena, keys);
                 }
             }

@@ -8,7 +8,7 @@ use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, 
 use super::{LANES, of_lanes};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
 use crate::kernel::{Arena, Lane, Workspace, scalar};
-use crate::xxh3::keys::{BlockKeys, StripeKeys, Words, length_term};
+use crate::xxh3::keys::{StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
@@ -27,18 +27,11 @@ pub(super) fn walk_stripes<const IFMA: bool>(
     for (lane, schedule) in schedules.into_iter().enumerate() {
         workspace.keys(schedule, seeds[lane], len);
     }
-    let keys = schedules.map(|schedule: usize| stripe_keys(&workspace.keys[schedule]));
+    let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
     walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
         // SAFETY: as many bytes are read as a block has.
         unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
     });
-}
-
-fn stripe_keys(keys: &BlockKeys) -> &StripeKeys {
-    match keys.words() {
-        Words::Stripes(keys) => keys,
-        _ => unreachable!("blocks of {} bytes have no stripes", keys.len()),
-    }
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
@@ -48,9 +41,8 @@ pub(super) fn walk_alone<const IFMA: bool>(
     len: usize,
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
-    keys: &BlockKeys,
+    keys: &StripeKeys,
 ) {
-    let keys = stripe_keys(keys);
     let (blocks, places) = lane.take(count, len);
     fetch_start(lane.next);
     let mut hashes = [0; LANES];

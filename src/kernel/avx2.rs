@@ -1,0 +1,112 @@
+//! AVX2: vectors of 256 bits for blocks of more than 240 bytes.
+//!
+//! Shorter ones want multiplications of 64 by 64 bits. Made of four of 32 bits each they cost
+//! more than in general registers, where there is one; so there the scalar kernel is called.
+
+#![allow(unsafe_code)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::*;
+
+use super::{Arena, Lane, Workspace, scalar};
+use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::scalar::merge;
+use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
+
+/// Vectors to a stripe.
+const VECTORS: usize = STRIPE_WORDS / 4;
+
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+/// Hashes, chains and packs the next `count` blocks of every lane.
+pub(super) fn walk(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    scalar::walk_stripes_with(count, len, lanes, arena, workspace, sum);
+}
+
+/// The sum of one block, up to the last avalanche.
+fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
+    // SAFETY: a backend is called only where it is available.
+    merge(unsafe { absorb(block, keys) }, &keys.merge, block.len())
+}
+
+/// The accumulators of one block.
+#[target_feature(enable = "avx2")]
+fn absorb(block: &[u8], keys: &StripeKeys) -> [u64; STRIPE_WORDS] {
+    let mut accumulators = Accumulators {
+        products: bytemuck::cast(INITIAL_ACCUMULATORS),
+        data: [_mm256_setzero_si256(); VECTORS],
+    };
+    // The last stripe is apart: it may begin inside the one before, and is always there.
+    let (stripes, _) = block[..block.len() - 1].as_chunks();
+    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
+            accumulators.absorb(stripe, keys);
+        }
+        if stripes.len() == STRIPES_PER_SCRAMBLE {
+            accumulators.scramble(&keys.scramble);
+        }
+    }
+    accumulators.absorb(block.last_chunk().expect("longer than a stripe"), &keys.last);
+    bytemuck::cast(accumulators.joined())
+}
+
+/// The accumulators of one block, in two: the specification adds each data lane to the
+/// neighbour of the lane that has its product, which one swap at the end does for all.
+struct Accumulators {
+    products: [__m256i; VECTORS],
+    data: [__m256i; VECTORS],
+}
+
+impl Accumulators {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+        let stripe: [__m256i; VECTORS] = bytemuck::pod_read_unaligned(stripe);
+        let keys: [__m256i; VECTORS] = bytemuck::cast(*keys);
+        for i in 0..VECTORS {
+            let keyed = _mm256_xor_si256(stripe[i], keys[i]);
+            let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
+            self.products[i] = _mm256_add_epi64(self.products[i], product);
+            self.data[i] = _mm256_add_epi64(self.data[i], stripe[i]);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
+        let keys: [__m256i; VECTORS] = bytemuck::cast(*keys);
+        let prime = _mm256_set1_epi64x(PRIME32_1 as i64);
+        let joined = self.joined();
+        for i in 0..VECTORS {
+            let mixed = _mm256_xor_si256(joined[i], _mm256_srli_epi64::<47>(joined[i]));
+            let mixed = _mm256_xor_si256(mixed, keys[i]);
+            let low = _mm256_mul_epu32(mixed, prime);
+            let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(mixed), prime);
+            self.products[i] = _mm256_add_epi64(low, _mm256_slli_epi64::<32>(high));
+            self.data[i] = _mm256_setzero_si256();
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn joined(&self) -> [__m256i; VECTORS] {
+        const NEIGHBOURS: i32 = 0b01_00_11_10;
+        let mut joined = self.products;
+        for i in 0..VECTORS {
+            let data = _mm256_shuffle_epi32::<NEIGHBOURS>(self.data[i]);
+            joined[i] = _mm256_add_epi64(joined[i], data);
+        }
+        joined
+    }
+}

@@ -1,0 +1,107 @@
+//! Vectors of 128 bits by way of `wide`: SSE2 on x86-64, NEON on 64-bit Arm, and plain Rust
+//! elsewhere. Chosen when the library is built, so that it needs no detection.
+//!
+//! Blocks of more than 240 bytes are absorbed by vectors. Shorter ones want multiplications of
+//! 64 by 64 bits, which there are none of, and are faster by general registers.
+
+use wide::u64x2;
+
+use super::{Arena, Lane, Workspace, scalar};
+use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::scalar::merge;
+use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
+
+/// Vectors to a stripe.
+const VECTORS: usize = STRIPE_WORDS / 2;
+
+/// Hashes, chains and packs the next `count` blocks of every lane.
+pub(super) fn walk(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    scalar::walk_stripes_with(count, len, lanes, arena, workspace, sum);
+}
+
+/// The sum of one block, up to the last avalanche.
+fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
+    merge(absorb(block, keys), &keys.merge, block.len())
+}
+
+/// The accumulators of one block.
+#[inline(never)]
+fn absorb(block: &[u8], keys: &StripeKeys) -> [u64; STRIPE_WORDS] {
+    let mut accumulators = Accumulators {
+        products: bytemuck::cast(INITIAL_ACCUMULATORS),
+        data: [u64x2::ZERO; VECTORS],
+    };
+    // The last stripe is apart: it may begin inside the one before, and is always there.
+    let (stripes, _) = block[..block.len() - 1].as_chunks();
+    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
+            accumulators.absorb(stripe, keys);
+        }
+        if stripes.len() == STRIPES_PER_SCRAMBLE {
+            accumulators.scramble(&keys.scramble);
+        }
+    }
+    accumulators.absorb(block.last_chunk().expect("longer than a stripe"), &keys.last);
+    bytemuck::cast(accumulators.joined())
+}
+
+/// The accumulators of one block, in two: the specification adds each data lane to the
+/// neighbour of the lane that has its product, which one swap at the end does for all.
+struct Accumulators {
+    products: [u64x2; VECTORS],
+    data: [u64x2; VECTORS],
+}
+
+impl Accumulators {
+    #[inline(always)]
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+        let stripe: [u64x2; VECTORS] = bytemuck::pod_read_unaligned(stripe);
+        let keys: [u64x2; VECTORS] = bytemuck::cast(*keys);
+        for i in 0..VECTORS {
+            let keyed = stripe[i] ^ keys[i];
+            self.products[i] += low(keyed) * high(keyed);
+            self.data[i] += stripe[i];
+        }
+    }
+
+    #[inline(always)]
+    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
+        let keys: [u64x2; VECTORS] = bytemuck::cast(*keys);
+        let prime = u64x2::splat(PRIME32_1);
+        for (i, sums) in self.joined().into_iter().enumerate() {
+            let mixed = sums ^ (sums >> 47) ^ keys[i];
+            self.products[i] = low(mixed) * prime + ((high(mixed) * prime) << 32);
+            self.data[i] = u64x2::ZERO;
+        }
+    }
+
+    #[inline(always)]
+    fn joined(&self) -> [u64x2; VECTORS] {
+        std::array::from_fn(|i| {
+            let [first, second] = self.data[i].to_array();
+            self.products[i] + u64x2::new([second, first])
+        })
+    }
+}
+
+// Both factors of every product are halves, which the compiler has to see: then it takes the
+// multiplication of 32 by 32 bits that all of these CPUs have.
+
+#[inline(always)]
+fn low(words: u64x2) -> u64x2 {
+    words & u64x2::splat(0xffff_ffff)
+}
+
+#[inline(always)]
+fn high(words: u64x2) -> u64x2 {
+    words >> 32
+}
