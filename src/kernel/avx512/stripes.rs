@@ -115,10 +115,19 @@ unsafe fn absorb(block: *const u8, len: usize, ahead: *const u8, keys: &StripeKe
         let stripes = (len - 1) / STRIPE_BYTES;
         let mut left = stripes;
         while left > 0 {
-            for key in &keys.stripes[..left.min(STRIPES_PER_SCRAMBLE)] {
+            let absorb = |key| {
                 fetch(ahead.wrapping_add(offset));
                 accumulators.absorb(load_row(block.add(offset)), words(key));
                 offset += STRIPE_BYTES;
+            };
+            // Blocks of 64, 128, 256 and more tokens, spelled out: a loop of a known length
+            // becomes a straight line.
+            match left {
+                3 => keys.stripes[..3].iter().for_each(absorb),
+                7 => keys.stripes[..7].iter().for_each(absorb),
+                15 => keys.stripes[..15].iter().for_each(absorb),
+                STRIPES_PER_SCRAMBLE.. => keys.stripes.iter().for_each(absorb),
+                _ => keys.stripes[..left].iter().for_each(absorb),
             }
             if left < STRIPES_PER_SCRAMBLE {
                 break;
