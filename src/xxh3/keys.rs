@@ -72,8 +72,8 @@ impl BlockKeys {
                 let seed = seed ^ (u64::from((seed as u32).swap_bytes()) << 32);
                 self.word = secret::UP_TO_8.wrapping_sub(seed);
             }
-            ..=LONGEST_IN_HALVES => self.two = seeded(secret::UP_TO_16, seed),
-            ..=LONGEST_FOLDED => {
+            9..=LONGEST_IN_HALVES => self.two = seeded(secret::UP_TO_16, seed),
+            17..=LONGEST_FOLDED => {
                 for (i, words) in self.folds.iter_mut().enumerate().take(fold_count(len)) {
                     *words = seeded(secret::fold(fold_secret(len, i)), seed);
                 }
@@ -100,9 +100,9 @@ impl BlockKeys {
 
     pub(crate) fn words(&self) -> Words<'_> {
         match self.len {
-            ..=LONGEST_IN_A_WORD => Words::One(self.word),
-            ..=LONGEST_IN_HALVES => Words::Two(&self.two),
-            ..=LONGEST_FOLDED => Words::Folds(&self.folds),
+            0..=LONGEST_IN_A_WORD => Words::One(self.word),
+            9..=LONGEST_IN_HALVES => Words::Two(&self.two),
+            17..=LONGEST_FOLDED => Words::Folds(&self.folds),
             _ => Words::Stripes(&self.stripes),
         }
     }
