@@ -5,11 +5,12 @@ use std::ops::BitOr;
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Zeroable;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPool;
 
 use crate::error::EngineError;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
+use crate::pool::OwnPool;
 use crate::run::{Batch, Output, Scratch};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
@@ -110,7 +111,14 @@ pub struct Engine<S: Scheme = DynamoPlh> {
     columns: Columns,
     threads: usize,
     task_bytes: Option<usize>,
-    pool: OnceLock<Option<Arc<ThreadPool>>>,
+    pool: Pool,
+}
+
+/// Where the threads beside the calling one come from.
+enum Pool {
+    /// Started by the first batch that needs it; and whether its threads are pinned.
+    Own(OnceLock<Option<OwnPool>>, bool),
+    Given(Arc<ThreadPool>),
 }
 
 impl Engine {
@@ -130,7 +138,34 @@ impl<S: Scheme> Engine<S> {
     /// Called on a thread of a rayon pool, the batch stays on that thread: its caller is
     /// already parallel.
     pub fn hash(&self, requests: &[S::Request<'_>], lineages: &mut Lineages<S::Row>) {
-        let Lineages { plans, rows, block_hashes, sequence_hashes, columns, scratches } = lineages;
+        self.hash_on(self.pool_here(), requests, lineages);
+    }
+
+    /// Hashes a batch as [`hash`](Self::hash) does, and leaves the thread for the engine's pool
+    /// even where that thread is one of a rayon pool.
+    ///
+    /// While a worker of the engine's pool waits for the others, rayon gives it other jobs of
+    /// that pool to do. Do not call this under a lock that such a job could want: the thread
+    /// would wait for itself.
+    pub fn hash_in_pool(&self, requests: &[S::Request<'_>], lineages: &mut Lineages<S::Row>) {
+        self.hash_on(self.threads > 1, requests, lineages);
+    }
+
+    fn hash_on(
+        &self,
+        may_fan_out: bool,
+        requests: &[S::Request<'_>],
+        lineages: &mut Lineages<S::Row>,
+    ) {
+        let Lineages {
+            plans,
+            rows,
+            block_hashes,
+            sequence_hashes,
+            columns,
+            scratches,
+            large_hashes,
+        } = lineages;
         *columns = self.columns;
         plans.make(&self.scheme, self.block_size.0, requests);
         let (blocks, bytes) = (plans.rows, plans.bytes);
@@ -145,8 +180,11 @@ impl<S: Scheme> Engine<S> {
             .then(|| room(sequence_hashes, blocks)),
         };
         let batch: Batch<'_, '_, S> = Batch { backend: self.backend, requests, plans };
-        match self.pool_for(bytes) {
-            Some((pool, task_bytes)) => batch.run_on(pool, task_bytes, output, scratches),
+        match may_fan_out.then(|| self.pool_for(bytes)).flatten() {
+            Some((pool, task_bytes)) => {
+                let helpers = self.threads - 1;
+                batch.run_on(pool, helpers, task_bytes, output, scratches, large_hashes);
+            }
             None => {
                 if scratches.is_empty() {
                     scratches.push(Scratch::default());
@@ -166,28 +204,29 @@ impl<S: Scheme> Engine<S> {
         self.threads
     }
 
+    /// Whether a batch of the calling thread may leave it: not that of a thread of a rayon pool,
+    /// whose caller is parallel already.
+    fn pool_here(&self) -> bool {
+        self.threads > 1 && rayon::current_thread_index().is_none()
+    }
+
     /// The pool for a batch of so many bytes, and how many make a task; `None` where the batch
-    /// stays on the calling thread.
+    /// is too small to leave the thread.
     fn pool_for(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
-        if self.threads == 1 || rayon::current_thread_index().is_some() {
-            return None;
-        }
         let task_bytes = match self.task_bytes {
             Some(forced) => forced,
             None if bytes < 2 * TASK_BYTES => return None,
             None => (bytes / (self.threads * TASKS_PER_THREAD)).max(TASK_BYTES),
         };
-        let pool = self.pool.get_or_init(|| {
+        let pool = match &self.pool {
+            Pool::Given(pool) => pool,
             // Where no thread is to be had, the calling one does all the work: the results are
             // the same.
-            ThreadPoolBuilder::new()
-                .num_threads(self.threads)
-                .thread_name(|i| format!("kvhash-{i}"))
-                .build()
-                .ok()
-                .map(Arc::new)
-        });
-        Some((pool.as_deref()?, task_bytes))
+            Pool::Own(pool, pin) => {
+                pool.get_or_init(|| OwnPool::start(self.threads - 1, *pin)).as_ref()?.get()?
+            }
+        };
+        Some((pool, task_bytes))
     }
 }
 
@@ -205,7 +244,7 @@ impl<S: Scheme> fmt::Debug for Engine<S> {
 
 /// The first `count` elements of a vector that grows where needed and is never cleared: no
 /// batch pays for writing zeros that its results overwrite.
-fn room<T: Zeroable + Copy>(vec: &mut Vec<T>, count: usize) -> &mut [T] {
+pub(crate) fn room<T: Zeroable + Copy>(vec: &mut Vec<T>, count: usize) -> &mut [T] {
     if vec.len() < count {
         vec.resize(count, T::zeroed());
     }
@@ -220,6 +259,7 @@ pub struct EngineBuilder<S: Scheme = DynamoPlh> {
     backend: Option<Backend>,
     columns: Columns,
     threads: Threads,
+    pin_cores: bool,
     task_bytes: Option<usize>,
 }
 
@@ -256,6 +296,7 @@ impl<S: Scheme> EngineBuilder<S> {
             backend: self.backend,
             columns: self.columns,
             threads: self.threads,
+            pin_cores: self.pin_cores,
             task_bytes: self.task_bytes,
         }
     }
@@ -270,17 +311,25 @@ impl<S: Scheme> EngineBuilder<S> {
         Self { backend: Some(backend), ..self }
     }
 
-    /// How many threads a large batch is hashed on. 1, the default, is the calling thread and
-    /// no other; 0 is as many as the process may use; what is past rayon's limit is taken for
-    /// the limit. Small batches stay on the calling thread in any case. Threads are started by
-    /// the first batch that needs them and belong to the engine.
+    /// How many threads a large batch is hashed on, the calling one among them. 1, the default,
+    /// is the calling thread and no other; 0 is as many as the process may use; what is past
+    /// rayon's limit is taken for the limit. Small batches stay on the calling thread in any
+    /// case. Threads are started by the first batch that needs them, belong to the engine and
+    /// end with it.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Threads::Own(threads), ..self }
     }
 
-    /// Hashes large batches on the threads of `pool`, in place of threads of the engine's own.
+    /// Hashes large batches on threads of `pool`, in place of threads of the engine's own. The
+    /// calling thread works, too, in place of one of them.
     pub fn pool(self, pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::Pool(pool), ..self }
+    }
+
+    /// Keeps each thread that the engine starts on one CPU of those that the process may use.
+    /// The calling thread stays as it is. Default: no.
+    pub fn pin_cores(self, pin: bool) -> Self {
+        Self { pin_cores: pin, ..self }
     }
 
     /// Cuts every batch into tasks of about this many bytes, however small it is, so that
@@ -294,21 +343,26 @@ impl<S: Scheme> EngineBuilder<S> {
     ///
     /// # Errors
     ///
-    /// [`EngineError::UnavailableBackend`] for a backend that this CPU cannot run.
+    /// [`EngineError::UnavailableBackend`] for a backend that this CPU cannot run;
+    /// [`EngineError::PinnedPool`] for a given pool whose threads should be pinned.
     pub fn build(self) -> Result<Engine<S>, EngineError> {
         if let Some(backend) = self.backend
             && !backend.is_available()
         {
             return Err(EngineError::UnavailableBackend { name: backend.name().into() });
         }
+        if self.pin_cores && matches!(self.threads, Threads::Pool(_)) {
+            return Err(EngineError::PinnedPool);
+        }
         Ok(self.engine())
     }
 
     pub(crate) fn engine(self) -> Engine<S> {
+        let own = Pool::Own(OnceLock::new(), self.pin_cores);
         let (threads, pool) = match self.threads {
-            Threads::Own(0) => (available_threads(), OnceLock::new()),
-            Threads::Own(threads) => (threads.min(rayon::max_num_threads()), OnceLock::new()),
-            Threads::Pool(pool) => (pool.current_num_threads(), OnceLock::from(Some(pool))),
+            Threads::Own(0) => (available_threads(), own),
+            Threads::Own(threads) => (threads.min(rayon::max_num_threads()), own),
+            Threads::Pool(pool) => (pool.current_num_threads(), Pool::Given(pool)),
         };
         Engine {
             scheme: self.scheme,

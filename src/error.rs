@@ -161,6 +161,9 @@ pub enum EngineError {
         /// The name that was asked for.
         name: String,
     },
+    /// The threads of a pool that was handed in are not the engine's to pin.
+    #[error("a pool that was handed in cannot be pinned: pin its threads when it is made")]
+    PinnedPool,
 }
 
 fn available() -> String {

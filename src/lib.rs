@@ -37,15 +37,18 @@
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("kvhash hashes tokens where they lie: it is for 64-bit little-endian targets");
 
+pub mod admission;
 mod digest;
 pub mod dynamo;
 mod engine;
 mod error;
+mod fan_out;
 mod fetch;
 mod kernel;
 mod lineages;
 mod plan;
 mod plh;
+mod pool;
 mod request;
 mod run;
 mod scheme;
@@ -55,7 +58,7 @@ pub use digest::{BlockHash, SaltHash, SequenceHash};
 pub use engine::{BlockSize, Columns, Engine, EngineBuilder};
 pub use error::{EngineError, PlhError, RequestError};
 pub use kernel::Backend;
-pub use lineages::{Lineage, Lineages};
+pub use lineages::{Lineage, Lineages, OwnedLineage};
 pub use plh::{LegacyLineageHash, MAX_POSITION, PositionalLineageHash};
 pub use request::{LegacyRequest, MmRun, OwnedRequest, Request};
 pub use scheme::{ChainSeed, DynamoPlh, DynamoPlhLegacy, Row, SaltRule, Scheme};

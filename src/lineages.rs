@@ -23,6 +23,8 @@ pub struct Lineages<R: Row = PositionalLineageHash> {
     pub(crate) sequence_hashes: Vec<SequenceHash>,
     pub(crate) columns: Columns,
     pub(crate) scratches: Vec<Scratch>,
+    /// Block hashes of requests that are hashed in pieces, where they are not kept.
+    pub(crate) large_hashes: Vec<u64>,
 }
 
 impl<R: Row> Default for Lineages<R> {
@@ -34,6 +36,7 @@ impl<R: Row> Default for Lineages<R> {
             sequence_hashes: Vec::new(),
             columns: Columns::NONE,
             scratches: Vec::new(),
+            large_hashes: Vec::new(),
         }
     }
 }
@@ -91,6 +94,11 @@ impl<R: Row> Lineages<R> {
         })
     }
 
+    /// How many blocks there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Forgets the results and gives memory back, down to room for `blocks` blocks.
     pub fn shrink_to(&mut self, blocks: usize) {
         self.plans = Plans::default();
@@ -100,6 +108,7 @@ impl<R: Row> Lineages<R> {
         self.block_hashes.shrink_to(blocks);
         self.sequence_hashes.truncate(blocks);
         self.sequence_hashes.shrink_to(blocks);
+        self.large_hashes = Vec::new();
         self.scratches.iter_mut().for_each(Scratch::shrink);
     }
 }
@@ -152,5 +161,70 @@ impl<'a> Lineage<'a, LegacyLineageHash> {
     /// was asked for [`Columns::SEQUENCE_HASHES`].
     pub fn sequence_hashes(&self) -> Option<&'a [SequenceHash]> {
         self.sequence_hashes
+    }
+}
+
+impl<R: Row> Lineage<'_, R> {
+    /// A copy that outlives the batch.
+    pub fn detach(&self) -> OwnedLineage<R> {
+        OwnedLineage {
+            plhs: self.rows.into(),
+            block_hashes: self.block_hashes.map(Into::into),
+            sequence_hashes: self.sequence_hashes.map(Into::into),
+            salt_hash: self.salt_hash(),
+            block_size: self.block_size(),
+            tail: self.tail(),
+        }
+    }
+}
+
+/// The hashes of one request, apart from those of its batch: what [`Lineage`] borrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedLineage<R: Row = PositionalLineageHash> {
+    plhs: Box<[R]>,
+    block_hashes: Option<Box<[BlockHash]>>,
+    sequence_hashes: Option<Box<[SequenceHash]>>,
+    salt_hash: SaltHash,
+    block_size: usize,
+    tail: usize,
+}
+
+impl<R: Row> OwnedLineage<R> {
+    /// A lineage hash a block.
+    pub fn plhs(&self) -> &[R] {
+        &self.plhs
+    }
+
+    /// A hash a block; `None` unless [`Columns::BLOCK_HASHES`] were asked for.
+    pub fn block_hashes(&self) -> Option<&[BlockHash]> {
+        self.block_hashes.as_deref()
+    }
+
+    /// A sequence hash a block, where the rows do not hold them and
+    /// [`Columns::SEQUENCE_HASHES`] were asked for.
+    pub fn kept_sequence_hashes(&self) -> Option<&[SequenceHash]> {
+        self.sequence_hashes.as_deref()
+    }
+
+    /// The seed of the block hashes.
+    pub fn salt_hash(&self) -> SaltHash {
+        self.salt_hash
+    }
+
+    /// Tokens a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// How many tokens come after the last block.
+    pub fn tail(&self) -> usize {
+        self.tail
+    }
+}
+
+impl OwnedLineage {
+    /// A sequence hash a block, read from the rows.
+    pub fn sequence_hashes(&self) -> impl ExactSizeIterator<Item = SequenceHash> + '_ {
+        self.plhs.iter().map(PositionalLineageHash::current_sequence_hash)
     }
 }

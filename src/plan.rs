@@ -57,9 +57,14 @@ impl Plan {
         self.first_row..self.first_row + self.blocks as usize
     }
 
+    /// How many bytes a block of tokens has.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.block_size as usize * TOKEN_BYTES
+    }
+
     /// How many bytes the request's blocks are hashed from, frames taken for tokens.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks as usize * self.block_size as usize * TOKEN_BYTES
+        self.blocks as usize * self.block_bytes()
     }
 
     /// The position of its first token, in tokens.

@@ -145,6 +145,11 @@ impl OwnedRequest {
         Self { parent: Some(parent), ..self }
     }
 
+    /// The token ids.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
     /// The same request, borrowed.
     pub fn as_request(&self) -> Request<'_> {
         Request {

@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::slice;
 
 use bytemuck::TransparentWrapper;
-use rayon::ThreadPool;
-use rayon::prelude::*;
 
 use crate::digest::{BlockHash, SequenceHash};
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
@@ -77,7 +75,7 @@ impl Scratch {
 
 impl<'a, R> Output<'a, R> {
     /// Splits off what belongs to the next `count` blocks.
-    fn take(&mut self, count: usize) -> Output<'a, R> {
+    pub(crate) fn take(&mut self, count: usize) -> Output<'a, R> {
         Output {
             rows: take(&mut self.rows, count),
             block_hashes: self.block_hashes.as_mut().map(|hashes| take(hashes, count)),
@@ -96,37 +94,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.run(0..self.requests.len(), output, scratch);
     }
 
-    /// Runs the batch on a pool, in tasks of whole requests that make up about `task_bytes`.
-    pub(crate) fn run_on(
-        &self,
-        pool: &ThreadPool,
-        task_bytes: usize,
-        mut output: Output<'_, S::Row>,
-        scratches: &mut Vec<Scratch>,
-    ) {
-        let ranges = cut(self.plans, task_bytes);
-        if scratches.len() < ranges.len() {
-            scratches.resize_with(ranges.len(), Scratch::default);
-        }
-        let mut tasks = Vec::with_capacity(ranges.len());
-        for (range, scratch) in ranges.into_iter().zip(scratches) {
-            let blocks = self.plans(&range).map(|plan| plan.blocks as usize).sum();
-            tasks.push((range, output.take(blocks), scratch));
-        }
-        pool.install(|| {
-            tasks
-                .into_par_iter()
-                .with_max_len(1)
-                .for_each(|(range, output, scratch)| self.run(range, output, scratch));
-        });
-    }
-
     /// The plans of some requests, without those that failed.
     fn plans(&self, range: &Range<usize>) -> impl Iterator<Item = &Plan> {
         self.plans.plans[range.clone()].iter().flatten()
     }
 
-    fn run(&self, range: Range<usize>, mut output: Output<'_, S::Row>, scratch: &mut Scratch) {
+    /// Runs some of the requests on the calling thread.
+    pub(crate) fn run(
+        &self,
+        range: Range<usize>,
+        mut output: Output<'_, S::Row>,
+        scratch: &mut Scratch,
+    ) {
         let words = S::Row::words_mut(output.rows);
         let hashes = output.block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
         self.hash_and_chain(range.clone(), Arena { rows: words, hashes }, scratch);
@@ -185,14 +164,46 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
+    #[inline]
+    pub(crate) fn plan(&self, index: usize) -> &Plan {
+        self.plans.plans[index].as_ref().expect("a request that failed has no turn")
+    }
+
+    /// Hashes the blocks of a request without runs from `start` on, as many as there is room for.
+    pub(crate) fn hash_blocks(
+        &self,
+        index: usize,
+        start: usize,
+        hashes: &mut [u64],
+        scratch: &mut Scratch,
+    ) {
+        let plan = self.plan(index);
+        let len = plan.block_bytes();
+        let blocks = &self.tokens(index)[start * len..(start + hashes.len()) * len];
+        let seed = plan.seeds.salt_hash.0;
+        self.backend.hash(blocks, len, seed, hashes, &mut scratch.workspace);
+    }
+
+    /// Chains the hashes of a lane's next blocks; `rows` are those of the whole lane.
+    pub(crate) fn chain_blocks(&self, lane: &mut Lane<'_>, mut hashes: &[u64], rows: &mut [u128]) {
+        while !hashes.is_empty() {
+            let together = lay_out(slice::from_mut(lane), hashes.len());
+            let now = hashes.split_off(..together).expect("at most all of them");
+            self.backend.chain(now, lane, &mut rows[lane.row..lane.row + together]);
+            lane.row += together;
+            lane.left -= together;
+            lane.position += together as u64;
+        }
+    }
+
     fn tokens(&self, index: usize) -> &[u8] {
         bytemuck::cast_slice(self.requests[index].general().tokens)
     }
 
     /// A planned request before its first block. Its task's rows start at `first_row`.
     #[inline]
-    fn lane(&self, index: usize, first_row: usize) -> Lane<'_> {
-        let plan = self.plans.plans[index].as_ref().expect("a request that failed has no turn");
+    pub(crate) fn lane(&self, index: usize, first_row: usize) -> Lane<'_> {
+        let plan = self.plan(index);
         Lane {
             blocks: self.tokens(index),
             left: plan.blocks as usize,
@@ -239,13 +250,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         workspace: &mut Workspace,
     ) {
         while count > 0 {
-            let mut together = count;
-            for lane in &mut *lanes {
-                let mode = mode_of(lane.position);
-                lane.fragment_bits = mode.fragment_bits();
-                lane.prefix = mode.prefix(lane.position);
-                together = together.min((mode.end() - lane.position) as usize);
-            }
+            let together = lay_out(lanes, count);
             self.backend.walk(together, len, lanes, arena, workspace);
             count -= together;
         }
@@ -297,25 +302,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 }
 
-fn mode_of(position: u64) -> Mode {
-    Mode::of(position).expect("positions are checked when a request is planned")
+/// Sets how lanes pack their next rows; gives how many of the next `count` blocks it holds for.
+fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
+    let mut together = count;
+    for lane in lanes {
+        let mode = mode_of(lane.position);
+        lane.fragment_bits = mode.fragment_bits();
+        lane.prefix = mode.prefix(lane.position);
+        together = together.min((mode.end() - lane.position) as usize);
+    }
+    together
 }
 
-/// Cuts a batch into runs of requests of about `task_bytes` each.
-fn cut(plans: &Plans, task_bytes: usize) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let mut start = 0;
-    let mut bytes = 0;
-    for (i, plan) in plans.plans.iter().enumerate() {
-        bytes += plan.as_ref().map_or(0, Plan::bytes);
-        if bytes >= task_bytes {
-            ranges.push(start..i + 1);
-            start = i + 1;
-            bytes = 0;
-        }
-    }
-    if start < plans.plans.len() {
-        ranges.push(start..plans.plans.len());
-    }
-    ranges
+fn mode_of(position: u64) -> Mode {
+    Mode::of(position).expect("positions are checked when a request is planned")
 }

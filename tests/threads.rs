@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use common::{Prompt, splitmix64};
 use kvhash::{
-    Columns, DynamoPlhLegacy, Engine, LegacyRequest, Lineages, MmRun, Request, SequenceHash,
+    Columns, DynamoPlhLegacy, Engine, EngineError, LegacyRequest, Lineages, MmRun, Request,
+    SequenceHash,
 };
+use rayon::prelude::*;
 
 fn prompts() -> Vec<Prompt> {
     (0..97)
@@ -75,6 +77,38 @@ fn threads_and_cuts_change_nothing() {
     }
 }
 
+/// Requests that are cut into pieces: of blocks that are hashed in stripes, past the change of
+/// layout at position 256, among small ones, two in a row, and one that goes on from a parent.
+#[test]
+fn large_requests_in_pieces_are_hashed_as_whole_ones() {
+    let lengths = [40, 64 * 300 + 5, 64 * 300, 10, 0, 100 * 90 + 99, 70];
+    let tokens: Vec<Vec<u32>> =
+        (1..).zip(lengths).map(|(i, length)| splitmix64(i, length, 1 << 32)).collect();
+    let mut requests: Vec<Request<'_>> = (1..)
+        .zip(&tokens)
+        .map(|(i, tokens)| Request::new(tokens).block_size([64, 100][i / 6]))
+        .collect();
+    let parent =
+        kvhash::PositionalLineageHash::new(SequenceHash(7), Some(SequenceHash(9)), 200).unwrap();
+    requests.push(requests[2].resume(parent));
+    for columns in [Columns::NONE, Columns::BLOCK_HASHES] {
+        let (mut alone, mut cut) = (Lineages::new(), Lineages::new());
+        Engine::builder().columns(columns).build().unwrap().hash(&requests, &mut alone);
+        for task_bytes in [1, 300, 5000, 20_000] {
+            let engine = Engine::builder()
+                .columns(columns)
+                .threads(3)
+                .task_bytes(task_bytes)
+                .build()
+                .unwrap();
+            for _ in 0..20 {
+                engine.hash(&requests, &mut cut);
+                same(&alone, &cut);
+            }
+        }
+    }
+}
+
 #[test]
 fn legacy_rows_are_laid_out_in_every_cut() {
     let tokens: Vec<Vec<u32>> = (0..40).map(|i| splitmix64(i, 37 * i as usize, 1000)).collect();
@@ -132,6 +166,105 @@ fn a_given_pool_is_used_and_its_workers_stay_on_their_thread() {
     });
 }
 
+#[test]
+fn a_worker_fans_out_where_it_is_asked_to() {
+    let prompts = prompts();
+    let requests: Vec<Request<'_>> = prompts.iter().map(Prompt::request).collect();
+    let mut alone = Lineages::new();
+    Engine::builder().build().unwrap().hash(&requests, &mut alone);
+
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let (same_pool, other_pool) = (Arc::new(pool(2)), pool(2));
+    let builder = || Engine::builder().task_bytes(1000);
+    let engines = [
+        builder().pool(Arc::clone(&same_pool)).build().unwrap(),
+        builder().threads(2).build().unwrap(),
+        builder().build().unwrap(),
+    ];
+    let run = || {
+        engines.par_iter().for_each(|engine| {
+            let mut lineages = Lineages::new();
+            engine.hash_in_pool(&requests, &mut lineages);
+            same(&alone, &lineages);
+            engine.hash(&requests, &mut lineages);
+            same(&alone, &lineages);
+        });
+    };
+    run();
+    same_pool.install(run);
+    other_pool.install(run);
+}
+
+#[test]
+fn threads_are_pinned_only_where_they_are_the_engines() {
+    let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
+    let pinned = Engine::builder().pool(pool).pin_cores(true).build();
+    assert_eq!(pinned.unwrap_err(), EngineError::PinnedPool);
+
+    let prompts = prompts();
+    let requests: Vec<Request<'_>> = prompts.iter().map(Prompt::request).collect();
+    let (mut alone, mut pinned) = (Lineages::new(), Lineages::new());
+    Engine::builder().build().unwrap().hash(&requests, &mut alone);
+    // More threads than there are CPUs share them.
+    let engine = Engine::builder().threads(5).pin_cores(true).task_bytes(1000).build().unwrap();
+    engine.hash(&requests, &mut pinned);
+    same(&alone, &pinned);
+}
+
+/// Runs a test of this file by itself in a new process: tests of one file share one, and the
+/// others start threads. `true` in that process.
+#[cfg(target_os = "linux")]
+fn in_a_process_of_its_own(test: &str) -> bool {
+    const MARK: &str = "KVHASH_TEST_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1"])
+        .env(MARK, "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    false
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_affinity_mask_of_one_cpu_is_one_thread() {
+    if in_a_process_of_its_own("an_affinity_mask_of_one_cpu_is_one_thread") {
+        let cpus = core_affinity::get_core_ids().unwrap();
+        assert!(core_affinity::set_for_current(cpus[0]));
+        assert_eq!(Engine::builder().threads(0).build().unwrap().threads(), 1);
+    }
+}
+
+/// Seconds of CPU that the process has used.
+#[cfg(target_os = "linux")]
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The fields after the name, which is in parentheses: user and system time are the 12th and
+    // 13th of them, in hundredths.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_threads_cost_no_cpu() {
+    if in_a_process_of_its_own("idle_threads_cost_no_cpu") {
+        let prompts = prompts();
+        let requests: Vec<Request<'_>> = prompts.iter().map(Prompt::request).collect();
+        let engine = Engine::builder().threads(4).task_bytes(1000).build().unwrap();
+        let mut lineages = Lineages::new();
+        engine.hash(&requests, &mut lineages);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let before = cpu_seconds();
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        // 1 % of the time, and what the clock can be off by.
+        assert!(cpu_seconds() - before <= 0.02 + 0.01);
+    }
+}
+
 /// How many threads the process has, as the system sees it.
 #[cfg(target_os = "linux")]
 fn kvhash_threads() -> usize {
@@ -147,15 +280,7 @@ fn kvhash_threads() -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_thread_that_was_not_asked_for() {
-    // Tests of one file share a process, and others here start threads: ask in a new one.
-    const MARK: &str = "KVHASH_TEST_COUNTS_THREADS";
-    if std::env::var_os(MARK).is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "no_thread_that_was_not_asked_for", "--test-threads=1"])
-            .env(MARK, "1")
-            .status()
-            .unwrap();
-        assert!(status.success());
+    if !in_a_process_of_its_own("no_thread_that_was_not_asked_for") {
         return;
     }
     let tokens = vec![splitmix64(1, 1 << 20, 1000); 2];
@@ -172,10 +297,12 @@ fn no_thread_that_was_not_asked_for() {
     two.hash(&requests, &mut lineages);
     // A thread has its name once it runs, which may be after the batch is done.
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while kvhash_threads() < 2 && std::time::Instant::now() < patience {
+    while kvhash_threads() < 1 && std::time::Instant::now() < patience {
         std::thread::yield_now();
     }
-    assert_eq!(kvhash_threads(), 2);
+    assert_eq!(kvhash_threads(), 1, "the calling thread is the other one");
+    drop(two);
+    assert_eq!(kvhash_threads(), 0, "threads end with their engine");
 }
 
 #[test]

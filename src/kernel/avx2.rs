@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 use super::{Arena, Lane, Workspace, scalar};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::scalar::merge;
+use crate::xxh3::scalar::{avalanche, merge};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
@@ -31,6 +31,11 @@ pub(super) fn walk(
     workspace: &mut Workspace,
 ) {
     scalar::walk_stripes_with(count, len, lanes, arena, workspace, sum);
+}
+
+/// The hashes of blocks of more than 240 bytes, back to back.
+pub(super) fn hash(blocks: &[u8], keys: &StripeKeys, hashes: &mut [u64], len: usize) {
+    scalar::hash_each(len, |block| sum(block, keys), avalanche, blocks, hashes);
 }
 
 /// The sum of one block, up to the last avalanche.

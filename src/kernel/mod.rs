@@ -29,6 +29,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use crate::error::EngineError;
+use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
 use crate::xxh3::pieces::Pieces;
@@ -152,6 +153,37 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, arena, workspace),
         }
+    }
+}
+
+impl Backend {
+    /// The hashes of blocks of `len` bytes, back to back.
+    pub(crate) fn hash(
+        self,
+        blocks: &[u8],
+        len: usize,
+        seed: u64,
+        hashes: &mut [u64],
+        workspace: &mut Workspace,
+    ) {
+        let keys = workspace.keys_alone(seed, len);
+        match self {
+            _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
+            Self::Scalar => scalar::hash(blocks, keys, hashes),
+            Self::Portable => portable::hash(blocks, keys.stripes(), hashes, len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::hash(blocks, keys.stripes(), hashes, len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys.stripes(), hashes, len),
+        }
+    }
+
+    /// Chains the hashes of a lane's next blocks and packs the rows.
+    pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
+        // A chain by itself has no lanes: all backends chain alike.
+        scalar::chain_alone(hashes, lane, rows);
     }
 }
 

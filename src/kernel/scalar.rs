@@ -60,7 +60,7 @@ pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &mut [u64]) {
     with_hash_of!(keys, hash_each(blocks, hashes))
 }
 
-fn hash_each(
+pub(super) fn hash_each(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,

@@ -25,6 +25,7 @@ use std::ops::RangeInclusive;
 
 use super::{Arena, Lane, Workspace, scalar};
 use crate::xxh3::LONGEST_FOLDED;
+use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::pieces::PIECE_BYTES;
 
 /// Lanes of a vector.
@@ -82,6 +83,17 @@ pub(super) fn walk<const IFMA: bool>(
             }
         }
     }
+}
+
+/// The hashes of blocks of more than 240 bytes, back to back.
+pub(super) fn hash<const IFMA: bool>(
+    blocks: &[u8],
+    keys: &StripeKeys,
+    hashes: &mut [u64],
+    len: usize,
+) {
+    // SAFETY: a backend is called only where it is available.
+    unsafe { stripes::hash::<IFMA>(blocks, keys, hashes, len) };
 }
 
 /// What each lane has of something. Lanes without a request are copies of the first one: they

@@ -50,20 +50,41 @@ pub(super) fn walk_alone<const IFMA: bool>(
     let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
     let mut kept = arena.hashes.as_mut().map(|hashes| hashes[places].chunks_mut(LANES));
     for (blocks, next_rows) in eights {
-        let mut merged = [_mm512_setzero_si512(); LANES];
-        for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
-            let block = block.as_ptr();
-            // SAFETY: a block has `len` bytes.
-            *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
-        }
+        let hashed = hash_eight::<IFMA>(blocks, len, keys);
         scalar::chain_alone(&hashes[..rows.len()], lane, rows);
-        hashes = bytemuck::cast(finish(start_avalanche(merge::<IFMA>(len, merged))));
+        hashes = hashed;
         rows = next_rows;
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
             kept.copy_from_slice(&hashes[..rows.len()]);
         }
     }
     scalar::chain_alone(&hashes[..rows.len()], lane, rows);
+}
+
+/// The hashes of blocks of more than 240 bytes, back to back.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn hash<const IFMA: bool>(
+    blocks: &[u8],
+    keys: &StripeKeys,
+    hashes: &mut [u64],
+    len: usize,
+) {
+    for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks_mut(LANES)) {
+        hashes.copy_from_slice(&hash_eight::<IFMA>(blocks, len, keys)[..hashes.len()]);
+    }
+}
+
+/// The hashes of up to eight blocks, back to back.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn hash_eight<const IFMA: bool>(blocks: &[u8], len: usize, keys: &StripeKeys) -> [u64; LANES] {
+    let mut merged = [_mm512_setzero_si512(); LANES];
+    for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
+        let block = block.as_ptr();
+        // SAFETY: a block has `len` bytes.
+        *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+    }
+    bytemuck::cast(finish(start_avalanche(merge::<IFMA>(len, merged))))
 }
 
 /// The sums of eight blocks of more than 240 bytes, up to the last avalanche.

@@ -1,0 +1,258 @@
+//! A queue in front of an engine, for callers that must not compute on their own threads.
+//!
+//! Any number of threads [`submit`](Admission::submit) requests, without waiting, and get a
+//! [`Ticket`] for each. Workers take whatever has come in the meantime and hash it as one batch.
+//! There is no timer: while nothing is under way a request is begun at once, and the more there
+//! is to do, the larger the batches are.
+//!
+//! Every request that was accepted is answered exactly once: with its hashes, with its error, or
+//! with the reason that there are none. The queue is bounded; what does not fit is given back.
+//!
+//! ```
+//! use kvhash::admission::{Admission, Options};
+//! use kvhash::{Engine, OwnedRequest};
+//!
+//! let admission = Admission::start(Engine::builder().build()?, Options::default())?;
+//! let ticket = admission.submit(OwnedRequest::new([7; 40]))?;
+//! let lineage = ticket.wait()?; // or `ticket.await`
+//! assert_eq!(lineage.plhs().len(), 2);
+//! admission.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod slot;
+mod ticket;
+mod worker;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+
+use crossbeam::channel::{self, Sender, TrySendError};
+use thiserror::Error;
+
+use crate::engine::Engine;
+use crate::error::RequestError;
+use crate::lineages::OwnedLineage;
+use crate::plh::PositionalLineageHash;
+use crate::request::OwnedRequest;
+use crate::scheme::DynamoPlh;
+use slot::Slot;
+pub use ticket::Ticket;
+use worker::{Entry, Worker};
+
+/// What a ticket yields.
+pub type Answer<R = PositionalLineageHash> = Result<OwnedLineage<R>, TicketError>;
+
+/// The settings of an [`Admission`].
+#[derive(Debug, Clone)]
+pub struct Options {
+    capacity: usize,
+    workers: usize,
+    largest_batch: usize,
+    fault: Option<fn(&OwnedRequest)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { capacity: 1024, workers: 1, largest_batch: 1024, fault: None }
+    }
+}
+
+impl Options {
+    /// How many requests wait at the most, beside those that are being hashed. Default: 1,024.
+    pub fn capacity(self, requests: usize) -> Self {
+        Self { capacity: requests, ..self }
+    }
+
+    /// How many threads take requests from the queue. Each hashes batches of its own, on as many
+    /// threads as the engine has. Default: 1.
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// How many requests make a batch at the most: the answers of a batch come together.
+    /// Default: 1,024.
+    pub fn largest_batch(self, requests: usize) -> Self {
+        Self { largest_batch: requests, ..self }
+    }
+
+    /// Has a worker call this with every request of a batch before it hashes the batch, so that
+    /// tests see what a panic does.
+    #[doc(hidden)]
+    pub fn fault(self, fault: fn(&OwnedRequest)) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+}
+
+/// Why there is no queue.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AdmissionError {
+    /// A queue without a place would reject everything.
+    #[error("capacity is 0; a queue has at least one place")]
+    ZeroCapacity,
+    /// Without a worker nothing would be answered.
+    #[error("there are 0 workers; a queue has at least one")]
+    ZeroWorkers,
+    /// A batch of nothing would never end.
+    #[error("the largest batch is 0; a batch has at least one request")]
+    ZeroBatch,
+    /// The system has no thread to give.
+    #[error("no thread for a worker: {0}")]
+    NoThread(#[source] std::io::Error),
+}
+
+/// Why a request was not accepted. It is given back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Rejected {
+    /// The queue is full: the workers are behind.
+    #[error("the queue is full")]
+    Full(OwnedRequest),
+    /// The queue was shut down.
+    #[error("the queue is shut down")]
+    Closed(OwnedRequest),
+}
+
+impl Rejected {
+    /// The request.
+    pub fn into_request(self) -> OwnedRequest {
+        match self {
+            Self::Full(request) | Self::Closed(request) => request,
+        }
+    }
+}
+
+/// Why a ticket has no hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TicketError {
+    /// The request has an error.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A panic ended the batch that the request was in.
+    #[error("the batch of this request ended in a panic")]
+    Panicked,
+    /// The queue was aborted before the request was hashed.
+    #[error("the queue was aborted before this request was hashed")]
+    Aborted,
+    /// The ticket has given its answer already.
+    #[error("the answer was taken already")]
+    Taken,
+}
+
+/// A bounded queue in front of an [`Engine`], with threads of its own that hash what is in it.
+///
+/// See the [module](self). Dropped, it shuts down.
+pub struct Admission {
+    /// `None` once it is shut down.
+    queue: RwLock<Option<Sender<Entry>>>,
+    aborted: Arc<AtomicBool>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Admission {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// Where an option is 0, or no thread is to be had.
+    pub fn start(engine: Engine<DynamoPlh>, options: Options) -> Result<Self, AdmissionError> {
+        if options.capacity == 0 {
+            return Err(AdmissionError::ZeroCapacity);
+        }
+        if options.workers == 0 {
+            return Err(AdmissionError::ZeroWorkers);
+        }
+        if options.largest_batch == 0 {
+            return Err(AdmissionError::ZeroBatch);
+        }
+        let (sender, receiver) = channel::bounded(options.capacity);
+        let engine = Arc::new(engine);
+        let admission = Self {
+            queue: RwLock::new(Some(sender)),
+            aborted: Arc::default(),
+            workers: Mutex::default(),
+        };
+        for i in 0..options.workers {
+            let worker = Worker {
+                engine: Arc::clone(&engine),
+                queue: receiver.clone(),
+                aborted: Arc::clone(&admission.aborted),
+                largest_batch: options.largest_batch,
+                fault: options.fault,
+            };
+            // Dropped on the way out, the workers that did start are ended.
+            let handle = thread::Builder::new()
+                .name(format!("kvhash-admit-{i}"))
+                .spawn(move || worker.run())
+                .map_err(AdmissionError::NoThread)?;
+            admission.handles().push(handle);
+        }
+        Ok(admission)
+    }
+
+    /// Puts a request into the queue. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected::Full`] where there is no place, [`Rejected::Closed`] after
+    /// [`shutdown`](Self::shutdown) or [`abort`](Self::abort); the request is in the error.
+    #[allow(clippy::result_large_err, reason = "the request is given back whole")]
+    pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
+        let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
+        let slot = Arc::new(Slot::new());
+        let ticket = Ticket { slot: Arc::clone(&slot) };
+        match queue.try_send(Entry { request, slot }) {
+            Ok(()) => Ok(ticket),
+            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.request)),
+            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.request)),
+        }
+    }
+
+    /// How many requests wait to be taken by a worker.
+    pub fn waiting(&self) -> usize {
+        let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
+        queue.as_ref().map_or(0, Sender::len)
+    }
+
+    /// Accepts no more requests, and returns when all that were accepted are answered.
+    pub fn shutdown(&self) {
+        // The workers end when they have taken what is there, since nobody can add to it.
+        drop(self.queue.write().unwrap_or_else(PoisonError::into_inner).take());
+        let handles = std::mem::take(&mut *self.handles());
+        for handle in handles {
+            // Not for itself, where a waker of the caller's drops the queue on a worker.
+            if handle.thread().id() != thread::current().id() {
+                // Panics are caught where they happen.
+                let _ = handle.join();
+            }
+        }
+    }
+
+    /// Accepts no more requests, answers those that are not being hashed with
+    /// [`TicketError::Aborted`], and returns when all are answered.
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::Relaxed);
+        self.shutdown();
+    }
+
+    fn handles(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! Where one answer is handed over: from the worker that has it to the ticket that wants it.
+//!
+//! Both sides hold the slot; each goes through one short lock. Whichever comes second finds what
+//! the first has left: the answer, the news that nobody waits any more, or whom to wake.
+
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+#[cfg(kvhash_loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(kvhash_loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// A place for one answer.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    state: Mutex<State<T>>,
+    answered: Condvar,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    /// No answer yet; and whom to wake when there is, beside a thread that waits.
+    Waiting(Option<Waker>),
+    /// An answer that nobody has taken.
+    Answered(T),
+    /// Nobody wants an answer.
+    Cancelled,
+    Taken,
+}
+
+/// That an answer was taken already.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken;
+
+impl<T> Slot<T> {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new(State::Waiting(None)), answered: Condvar::new() }
+    }
+
+    /// Leaves the answer, and wakes whoever waits for it. Only the first one counts.
+    pub(super) fn answer(&self, answer: T) {
+        let mut state = self.lock();
+        let State::Waiting(waker) = &mut *state else { return };
+        let waker = waker.take();
+        *state = State::Answered(answer);
+        drop(state);
+        self.answered.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Says that nobody wants an answer.
+    pub(super) fn cancel(&self) {
+        *self.lock() = State::Cancelled;
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        matches!(*self.lock(), State::Cancelled)
+    }
+
+    /// Takes the answer if it is there.
+    pub(super) fn try_take(&self) -> Result<Option<T>, Taken> {
+        take(&mut self.lock())
+    }
+
+    /// Takes the answer if it is there; otherwise has `waker` woken when it is, and no other.
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Result<T, Taken>> {
+        let mut state = self.lock();
+        if let State::Waiting(place) = &mut *state {
+            match place {
+                Some(old) => old.clone_from(waker),
+                None => *place = Some(waker.clone()),
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(take(&mut state).and_then(|answer| answer.ok_or(Taken)))
+    }
+
+    /// Waits for the answer and takes it.
+    pub(super) fn wait(&self) -> Result<T, Taken> {
+        let mut state = self.lock();
+        while let State::Waiting(_) = *state {
+            state = self.answered.wait(state).unwrap_or_else(|error| error.into_inner());
+        }
+        take(&mut state)?.ok_or(Taken)
+    }
+
+    /// Waits for the answer and takes it, unless it is not there by `deadline`.
+    #[cfg(not(kvhash_loom))]
+    pub(super) fn wait_until(&self, deadline: Instant) -> Result<Option<T>, Taken> {
+        let mut state = self.lock();
+        while let State::Waiting(_) = *state {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited = self.answered.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(|error| error.into_inner());
+        }
+        take(&mut state)
+    }
+
+    /// Nothing panics under the lock, so that there is never a half-made state.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+fn take<T>(state: &mut State<T>) -> Result<Option<T>, Taken> {
+    match std::mem::replace(state, State::Taken) {
+        waiting @ State::Waiting(_) => {
+            *state = waiting;
+            Ok(None)
+        }
+        State::Answered(answer) => Ok(Some(answer)),
+        State::Cancelled | State::Taken => Err(Taken),
+    }
+}
+
+/// Every order in which the two sides can meet.
+#[cfg(all(test, kvhash_loom))]
+mod orders {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    /// A drop is counted, so that an answer that is lost or doubled shows.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Notify(loom::sync::Arc<loom::sync::Notify>);
+
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    fn check(ticket: impl Fn(&Slot<Counted>) + Send + Sync + Copy + 'static) {
+        loom::model(move || {
+            let drops = Arc::new(AtomicUsize::new(0));
+            let slot = loom::sync::Arc::new(Slot::new());
+            let worker = {
+                let (slot, drops) = (slot.clone(), drops.clone());
+                loom::thread::spawn(move || {
+                    if !slot.is_cancelled() {
+                        slot.answer(Counted(drops));
+                    }
+                })
+            };
+            ticket(&slot);
+            worker.join().unwrap();
+            drop(slot);
+            assert!(drops.load(Ordering::SeqCst) <= 1);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_waits_gets_the_answer() {
+        check(|slot| assert!(slot.wait().is_ok()));
+    }
+
+    #[test]
+    fn a_future_is_woken_and_gets_the_answer() {
+        check(|slot| {
+            let notify = loom::sync::Arc::new(loom::sync::Notify::new());
+            let waker = Waker::from(Arc::new(Notify(notify.clone())));
+            loop {
+                match slot.poll(&waker) {
+                    Poll::Ready(answer) => break assert!(answer.is_ok()),
+                    Poll::Pending => notify.wait(),
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_answer_that_was_polled_for_can_be_waited_for() {
+        check(|slot| {
+            if slot.poll(Waker::noop()).is_pending() {
+                assert!(slot.wait().is_ok());
+            }
+        });
+    }
+
+    #[test]
+    fn cancelling_meets_answering() {
+        check(|slot| {
+            slot.cancel();
+            assert_eq!(slot.try_take().err(), Some(Taken));
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! A batch on several threads: how it is cut, and who does what.
+//!
+//! A task is some whole requests of about the same number of bytes altogether. A request that is
+//! larger than that is a task by itself, unless hashing takes much longer than chaining, as it
+//! does from 240 bytes a block on: then it is cut into pieces whose blocks are hashed on any
+//! thread. Whoever finishes a piece that the chain waits for goes on with the chain; nobody
+//! waits for it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::vec;
+
+use bytemuck::TransparentWrapper;
+use rayon::ThreadPool;
+
+use crate::digest::BlockHash;
+use crate::kernel::Lane;
+use crate::plan::Plan;
+use crate::run::{Batch, Output, Scratch};
+use crate::scheme::Scheme;
+use crate::scheme::sealed::{General, Layout};
+use crate::xxh3::LONGEST_FOLDED;
+
+/// A share of the work of a batch.
+enum Task<'a, R> {
+    /// Whole requests.
+    Requests { range: Range<usize>, output: Output<'a, R>, bytes: usize },
+    /// Some blocks of a large request, whose hashes are to be worked out.
+    Piece { large: usize, piece: Piece<'a> },
+}
+
+/// The tasks of a batch, and the requests that some of them are pieces of.
+type Cut<'a, R> = (Vec<Task<'a, R>>, Vec<Large<'a, R>>);
+
+/// Some blocks of a large request, and the place of their hashes.
+struct Piece<'a> {
+    /// Counted from the request's first.
+    start: usize,
+    hashes: &'a mut [u64],
+}
+
+/// A request that is hashed in pieces.
+struct Large<'a, R> {
+    index: usize,
+    chain: Mutex<PiecedChain<'a, R>>,
+}
+
+/// How far the chain of a large request has come.
+struct PiecedChain<'a, R> {
+    /// Pieces that are hashed and not chained, by their first blocks.
+    hashed: BTreeMap<usize, &'a mut [u64]>,
+    /// The first block that is not chained.
+    next: usize,
+    /// What the chain goes on from; away while a thread is at it.
+    under_way: Option<(Lane<'a>, Output<'a, R>)>,
+}
+
+impl<S: Scheme> Batch<'_, '_, S> {
+    /// Runs the batch on the calling thread and `helpers` threads of a pool, in tasks of about
+    /// `task_bytes`. `large_hashes` is room for the block hashes of large requests, where they
+    /// are not an output.
+    pub(crate) fn run_on(
+        &self,
+        pool: &ThreadPool,
+        helpers: usize,
+        task_bytes: usize,
+        output: Output<'_, S::Row>,
+        scratches: &mut Vec<Scratch>,
+        large_hashes: &mut Vec<u64>,
+    ) {
+        let (tasks, large) = self.cut(task_bytes, output, large_hashes);
+        let helpers = helpers.min(tasks.len().saturating_sub(1));
+        if scratches.len() <= helpers {
+            scratches.resize_with(helpers + 1, Scratch::default);
+        }
+        let tasks = Mutex::new(tasks.into_iter());
+        let (own, others) = scratches.split_first_mut().expect("there is one more than helpers");
+        // The calling thread works, too: it need not wake a thread only to wait for it.
+        pool.in_place_scope(|scope| {
+            for scratch in others.iter_mut().take(helpers) {
+                scope.spawn(|_| self.work(&tasks, &large, scratch));
+            }
+            self.work(&tasks, &large, own);
+        });
+    }
+
+    /// Does tasks as long as there are any.
+    fn work<'a>(
+        &self,
+        tasks: &Mutex<vec::IntoIter<Task<'a, S::Row>>>,
+        large: &[Large<'a, S::Row>],
+        scratch: &mut Scratch,
+    ) {
+        loop {
+            let task = lock(tasks).next();
+            match task {
+                None => return,
+                Some(Task::Requests { range, output, .. }) => self.run(range, output, scratch),
+                Some(Task::Piece { large: index, piece }) => {
+                    self.run_piece(&large[index], piece, scratch);
+                }
+            }
+        }
+    }
+
+    /// Hashes a piece, and chains what is ready to be chained.
+    fn run_piece<'a>(&self, large: &Large<'a, S::Row>, piece: Piece<'a>, scratch: &mut Scratch) {
+        self.hash_blocks(large.index, piece.start, piece.hashes, scratch);
+        let mut chain = lock(&large.chain);
+        chain.hashed.insert(piece.start, piece.hashes);
+        // Another thread that is at it will see the piece when it is done with its own.
+        let Some((mut lane, mut output)) = chain.under_way.take() else { return };
+        loop {
+            let next = chain.next;
+            let Some(hashes) = chain.hashed.remove(&next) else { break };
+            drop(chain);
+            self.chain_blocks(&mut lane, hashes, S::Row::words_mut(output.rows));
+            chain = lock(&large.chain);
+            chain.next += hashes.len();
+        }
+        let plan = self.plan(large.index);
+        if chain.next == plan.blocks as usize {
+            let words = S::Row::words_mut(output.rows);
+            S::Row::lay_out(words, plan.first_block.into(), output.sequence_hashes.take());
+        }
+        chain.under_way = Some((lane, output));
+    }
+
+    /// Cuts the batch. Requests that are hashed in pieces come apart; the largest tasks are
+    /// first, so that the last ones are small.
+    fn cut<'a>(
+        &'a self,
+        task_bytes: usize,
+        mut output: Output<'a, S::Row>,
+        large_hashes: &'a mut Vec<u64>,
+    ) -> Cut<'a, S::Row> {
+        let is_large = |index: usize, plan: &Plan| {
+            plan.block_bytes() > LONGEST_FOLDED
+                && plan.bytes() >= 2 * task_bytes
+                && self.requests[index].general().mm_runs.is_empty()
+        };
+        let plans =
+            || (0..).zip(&self.plans.plans).filter_map(|(i, p)| Some((i, p.as_ref().ok()?)));
+        let pieced = plans().filter(|&(i, plan)| is_large(i, plan));
+        let mut large_hashes = if output.block_hashes.is_some() {
+            &mut []
+        } else {
+            crate::engine::room(large_hashes, pieced.map(|(_, plan)| plan.blocks as usize).sum())
+        };
+        let (mut tasks, mut large) = (Vec::new(), Vec::new());
+        let mut range = 0..0;
+        let (mut blocks, mut bytes) = (0, 0);
+        for (index, plan) in plans() {
+            let pieced = is_large(index, plan);
+            if pieced || bytes >= task_bytes {
+                tasks.push(Task::Requests { range, output: output.take(blocks), bytes });
+                (range, blocks, bytes) = (index..index, 0, 0);
+            }
+            if !pieced {
+                range.end = index + 1;
+                blocks += plan.blocks as usize;
+                bytes += plan.bytes();
+                continue;
+            }
+            range = index + 1..index + 1;
+            let count = plan.blocks as usize;
+            let mut output = output.take(count);
+            let hashes = match output.block_hashes.take() {
+                Some(hashes) => BlockHash::peel_slice_mut(hashes),
+                None => large_hashes.split_off_mut(..count).expect("there is room for all"),
+            };
+            let step = (task_bytes / plan.block_bytes()).max(1);
+            for (i, hashes) in hashes.chunks_mut(step).enumerate() {
+                let piece = Piece { start: i * step, hashes };
+                tasks.push(Task::Piece { large: large.len(), piece });
+            }
+            let under_way = Some((self.lane(index, plan.first_row), output));
+            let chain = PiecedChain { hashed: BTreeMap::new(), next: 0, under_way };
+            large.push(Large { index, chain: Mutex::new(chain) });
+        }
+        tasks.push(Task::Requests { range, output: output.take(blocks), bytes });
+        // Where a large request came first or last, or two met.
+        tasks.retain(|task| !matches!(task, Task::Requests { bytes: 0, .. }));
+        tasks.sort_by_key(|task| match task {
+            // A chain cannot be hastened: what it waits for goes first.
+            Task::Piece { .. } => 0,
+            Task::Requests { bytes, .. } => usize::MAX - bytes,
+        });
+        (tasks, large)
+    }
+}
+
+/// Locks what no thread leaves half done: a panic is passed on by the scope in any case.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

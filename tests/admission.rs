@@ -1,0 +1,419 @@
+//! Every request that a queue accepts is answered exactly once, with its own hashes.
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::splitmix64;
+use kvhash::admission::{Admission, AdmissionError, Options, Rejected, Ticket, TicketError};
+use kvhash::{BlockSize, Columns, Engine, MmRun, OwnedRequest, RequestError};
+
+/// Has the worker wait while [`Gate`] is closed.
+const SLOW: u32 = u32::MAX;
+/// Has the batch panic.
+const PANIC: u32 = u32::MAX - 1;
+
+/// A worker that meets [`SLOW`] waits here, so that a test knows that it is under way. Tests that
+/// close it take turns.
+static GATE: Mutex<()> = Mutex::new(());
+static AT_THE_GATE: AtomicUsize = AtomicUsize::new(0);
+static TURN: Mutex<()> = Mutex::new(());
+
+fn fault(request: &OwnedRequest) {
+    match request.tokens().first() {
+        Some(&SLOW) => {
+            AT_THE_GATE.fetch_add(1, Ordering::SeqCst);
+            drop(GATE.lock().unwrap());
+            AT_THE_GATE.fetch_sub(1, Ordering::SeqCst);
+        }
+        Some(&PANIC) => panic!("on purpose"),
+        _ => {}
+    }
+}
+
+fn start(options: Options) -> Admission {
+    let engine = Engine::builder().block_size(BlockSize::new(4).unwrap()).build().unwrap();
+    Admission::start(engine, options.fault(fault)).unwrap()
+}
+
+/// Submits a request that keeps the worker, and waits until it does.
+fn keep_busy(admission: &Admission) -> Ticket {
+    let ticket = admission.submit(OwnedRequest::new([SLOW; 4])).unwrap();
+    while AT_THE_GATE.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    ticket
+}
+
+/// What the published crate gives.
+fn reference(tokens: &[u32], salt: Option<&str>) -> Vec<u128> {
+    let builder = dynamo_kv_hashing::Request::builder();
+    let builder = builder.tokens(tokens.to_vec()).salt(salt.map(String::from));
+    let plhs = builder.build().unwrap().positional_lineage_hashes(4).unwrap();
+    plhs.iter().map(|plh| plh.as_u128()).collect()
+}
+
+fn rows(lineage: &kvhash::OwnedLineage) -> Vec<u128> {
+    lineage.plhs().iter().map(|plh| plh.as_u128()).collect()
+}
+
+#[test]
+fn options_that_cannot_work_are_errors() {
+    let start = |options| Admission::start(Engine::builder().build().unwrap(), options);
+    let none = Options::default();
+    assert!(matches!(start(none.clone().capacity(0)), Err(AdmissionError::ZeroCapacity)));
+    assert!(matches!(start(none.clone().workers(0)), Err(AdmissionError::ZeroWorkers)));
+    assert!(matches!(start(none.largest_batch(0)), Err(AdmissionError::ZeroBatch)));
+}
+
+#[test]
+fn an_answer_has_what_a_lineage_has() {
+    let builder = Engine::builder().block_size(BlockSize::new(4).unwrap());
+    let engine = builder.columns(Columns::BLOCK_HASHES).build().unwrap();
+    let tokens = splitmix64(1, 15, 1000);
+    let mut lineages = kvhash::Lineages::new();
+    engine.hash(&[kvhash::Request::new(&tokens).salt("a")], &mut lineages);
+    let expected = lineages.get(0).unwrap();
+
+    let admission = Admission::start(engine, Options::default()).unwrap();
+    let answer = admission.submit(OwnedRequest::new(tokens.clone()).salt("a")).unwrap().wait();
+    let lineage = answer.unwrap();
+    assert_eq!(lineage, expected.detach());
+    assert_eq!(lineage.plhs(), expected.plhs());
+    assert_eq!(lineage.block_hashes(), expected.block_hashes());
+    assert_eq!(lineage.kept_sequence_hashes(), None);
+    assert!(lineage.sequence_hashes().eq(expected.sequence_hashes()));
+    assert_eq!(
+        (lineage.salt_hash(), lineage.block_size(), lineage.tail()),
+        (expected.salt_hash(), 4, 3)
+    );
+    assert_eq!(rows(&lineage), reference(&tokens, Some("a")));
+}
+
+#[test]
+fn a_bad_request_costs_the_others_nothing() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    // These three wait together, and so are one batch.
+    let run = MmRun { mm_hash: 1, offset: 2, length: 0 };
+    let tickets = [
+        OwnedRequest::new([1; 8]),
+        OwnedRequest::new([2; 8]).mm_runs([run]),
+        OwnedRequest::new([3; 8]),
+    ]
+    .map(|request| admission.submit(request).unwrap());
+    assert_eq!(admission.waiting(), 3);
+    drop(gate);
+    assert!(busy.wait().is_ok());
+    let [first, second, third] = tickets.map(Ticket::wait);
+    assert_eq!(rows(&first.unwrap()), reference(&[1; 8], None));
+    assert_eq!(second, Err(TicketError::Request(RequestError::EmptyRun { offset: 2 })));
+    assert_eq!(rows(&third.unwrap()), reference(&[3; 8], None));
+}
+
+#[test]
+fn what_does_not_fit_is_given_back() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default().capacity(2));
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    let fitting = [1, 2].map(|id| admission.submit(OwnedRequest::new([id; 4])).unwrap());
+    let request = OwnedRequest::new([3; 4]).salt("mine");
+    match admission.submit(request.clone()) {
+        Err(Rejected::Full(back)) => assert_eq!(back, request),
+        other => panic!("{other:?}"),
+    }
+    drop(gate);
+    assert!(busy.wait().is_ok());
+    assert!(fitting.into_iter().all(|ticket| ticket.wait().is_ok()));
+    // There is room again.
+    assert!(admission.submit(request.clone()).unwrap().wait().is_ok());
+    admission.shutdown();
+    match admission.submit(request.clone()) {
+        Err(rejected @ Rejected::Closed(_)) => assert_eq!(rejected.into_request(), request),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn deadlines_pass_and_the_ticket_stays_good() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let mut ticket = keep_busy(&admission);
+    assert_eq!(ticket.try_take(), None);
+    assert_eq!(ticket.wait_until(Instant::now()), None);
+    assert_eq!(ticket.wait_timeout(Duration::from_millis(5)), None);
+    drop(gate);
+    assert!(ticket.wait_timeout(Duration::MAX).unwrap().is_ok());
+    assert_eq!(ticket.try_take(), Some(Err(TicketError::Taken)));
+    assert_eq!(ticket.wait_until(Instant::now()), Some(Err(TicketError::Taken)));
+    assert_eq!(ticket.wait(), Err(TicketError::Taken));
+}
+
+/// Counts how often it is woken.
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Unparks the thread that it is of.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest of executors.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_ticket_is_a_future_that_wakes_its_last_waker() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let mut ticket = keep_busy(&admission);
+    let counts = [0, 0].map(|_| Arc::new(Count(AtomicUsize::new(0))));
+    for count in &counts {
+        let waker = Waker::from(Arc::clone(count));
+        assert!(pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(gate);
+    assert!(block_on(&mut ticket).is_ok());
+    assert_eq!(counts[0].0.load(Ordering::SeqCst), 0, "it is woken no more");
+    assert_eq!(block_on(&mut ticket), Err(TicketError::Taken));
+    // And from beginning to end.
+    let answer = block_on(admission.submit(OwnedRequest::new([5; 9])).unwrap());
+    assert_eq!(rows(&answer.unwrap()), reference(&[5; 9], None));
+}
+
+#[test]
+fn a_dropped_ticket_cancels_what_has_not_begun() {
+    static HASHED: AtomicBool = AtomicBool::new(false);
+    let _turn = TURN.lock().unwrap();
+    let engine = Engine::builder().build().unwrap();
+    let options = Options::default().fault(|request| {
+        fault(request);
+        if request.tokens() == [77; 3] {
+            HASHED.store(true, Ordering::SeqCst);
+        }
+    });
+    let admission = Admission::start(engine, options).unwrap();
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    drop(admission.submit(OwnedRequest::new([77; 3])).unwrap());
+    let after = admission.submit(OwnedRequest::new([1; 3])).unwrap();
+    drop(gate);
+    assert!(busy.wait().is_ok() && after.wait().is_ok());
+    assert!(!HASHED.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_panic_ends_its_batch_and_nothing_else() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    let batch = [1, PANIC, 2].map(|id| admission.submit(OwnedRequest::new([id; 4])).unwrap());
+    drop(gate);
+    assert!(busy.wait().is_ok());
+    for ticket in batch {
+        assert_eq!(ticket.wait(), Err(TicketError::Panicked));
+    }
+    let after = admission.submit(OwnedRequest::new([3; 4])).unwrap().wait();
+    assert_eq!(rows(&after.unwrap()), reference(&[3; 4], None));
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_else_an_answer() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    let mut first = admission.submit(OwnedRequest::new([1; 4])).unwrap();
+    let second = admission.submit(OwnedRequest::new([2; 4])).unwrap();
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(pin!(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(gate);
+    assert!(busy.wait().is_ok() && second.wait().is_ok() && first.wait().is_ok());
+}
+
+#[test]
+fn shutdown_finishes_what_was_accepted() {
+    let _turn = TURN.lock().unwrap();
+    for by_drop in [false, true] {
+        let admission = Arc::new(start(Options::default()));
+        let gate = GATE.lock().unwrap();
+        let busy = keep_busy(&admission);
+        let waiting: Vec<Ticket> =
+            (0..100).map(|id| admission.submit(OwnedRequest::new([id; 8])).unwrap()).collect();
+        let shutting = if by_drop {
+            thread::spawn(move || drop(admission))
+        } else {
+            thread::spawn(move || admission.shutdown())
+        };
+        drop(gate);
+        shutting.join().unwrap();
+        assert!(busy.wait().is_ok());
+        for (id, ticket) in (0..).zip(waiting) {
+            assert_eq!(rows(&ticket.wait().unwrap()), reference(&[id; 8], None));
+        }
+    }
+}
+
+#[test]
+fn abort_answers_what_has_not_begun_with_an_error() {
+    let _turn = TURN.lock().unwrap();
+    let admission = Arc::new(start(Options::default()));
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    let waiting: Vec<Ticket> =
+        (0..10).map(|id| admission.submit(OwnedRequest::new([id; 8])).unwrap()).collect();
+    let aborting = {
+        let admission = Arc::clone(&admission);
+        thread::spawn(move || admission.abort())
+    };
+    // It is closed before it waits for the worker.
+    while !matches!(admission.submit(OwnedRequest::new([1; 4])), Err(Rejected::Closed(_))) {
+        thread::yield_now();
+    }
+    drop(gate);
+    aborting.join().unwrap();
+    assert!(busy.wait().is_ok(), "it was under way");
+    let answers: Vec<_> = waiting.into_iter().map(Ticket::wait).collect();
+    // Those that came in before the queue was closed; one of the loop above may be among them.
+    assert!(answers.iter().all(|answer| *answer == Err(TicketError::Aborted)));
+}
+
+/// How many requests the test below submits: over a million where it is asked for.
+fn requests_under_load() -> usize {
+    match std::env::var("KVHASH_TEST_REQUESTS") {
+        Ok(count) => count.parse().expect("KVHASH_TEST_REQUESTS is a number"),
+        Err(_) => 100_000,
+    }
+}
+
+/// 64 threads that submit, cancel, wait with deadlines, and bring bad requests and panics, until
+/// the queue is shut down between them.
+#[test]
+fn under_load_everything_is_answered_once() {
+    const THREADS: usize = 64;
+    let engine = Engine::builder().block_size(BlockSize::new(4).unwrap()).build().unwrap();
+    let options = Options::default().capacity(256).workers(2).fault(fault);
+    let admission = Admission::start(engine, options).unwrap();
+    let each = requests_under_load().div_ceil(THREADS);
+    let [hashed, failed, panicked, cancelled, closed] = [(); 5].map(|()| AtomicUsize::new(0));
+    let submitted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let counts = [&hashed, &failed, &panicked, &cancelled, &closed];
+            let (admission, submitted) = (&admission, &submitted);
+            scope.spawn(move || submit_all(thread, each, admission, counts, submitted));
+        }
+        scope.spawn(|| {
+            // Near the end, so that some of every kind come before it and some after.
+            while submitted.load(Ordering::Relaxed) < THREADS * each * 9 / 10 {
+                thread::yield_now();
+            }
+            admission.shutdown();
+        });
+    });
+    let counts = [hashed, failed, panicked, cancelled, closed].map(AtomicUsize::into_inner);
+    assert_eq!(counts.iter().sum::<usize>(), THREADS * each, "{counts:?}");
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+fn submit_all(
+    thread: usize,
+    each: usize,
+    admission: &Admission,
+    [hashed, failed, panicked, cancelled, closed]: [&AtomicUsize; 5],
+    submitted: &AtomicUsize,
+) {
+    let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
+    let random = splitmix64(thread as u64, 4 * each, 1 << 32);
+    'requests: for (i, dice) in random.chunks_exact(4).enumerate() {
+        count(submitted);
+        let length = dice[0] as usize % 40;
+        let mut tokens = splitmix64((thread * each + i) as u64, length, 1 << 31);
+        let salt = format!("tenant {}", dice[1] % 3);
+        let (panics, bad) = (dice[2] % 1000 == 0, dice[2] % 10 == 1);
+        if panics {
+            tokens.insert(0, PANIC);
+        }
+        let mut request = OwnedRequest::new(tokens.clone()).salt(salt.as_str());
+        if bad {
+            request = request.mm_runs([MmRun { mm_hash: 1, offset: 7, length: 0 }]);
+        }
+        let mut ticket = loop {
+            match admission.submit(request) {
+                Ok(ticket) => break ticket,
+                Err(Rejected::Full(back)) => request = back,
+                Err(rejected) => {
+                    assert!(matches!(rejected, Rejected::Closed(_)), "{rejected:?}");
+                    count(closed);
+                    continue 'requests;
+                }
+            }
+            thread::yield_now();
+        };
+        let answer = match dice[3] % 8 {
+            0 => {
+                drop(ticket);
+                count(cancelled);
+                continue;
+            }
+            1 => match ticket.wait_timeout(Duration::from_micros(u64::from(dice[3] % 100))) {
+                Some(answer) => answer,
+                None => ticket.wait(),
+            },
+            2 => block_on(ticket),
+            _ => ticket.wait(),
+        };
+        match answer {
+            Ok(lineage) => {
+                assert!(!bad && !panics);
+                assert_eq!(rows(&lineage), reference(&tokens, Some(&salt)));
+                count(hashed);
+            }
+            Err(TicketError::Request(error)) => {
+                assert!(bad);
+                assert_eq!(error, RequestError::EmptyRun { offset: 7 });
+                count(failed);
+            }
+            Err(error) => {
+                // Its own panic, or that of another in its batch.
+                assert_eq!(error, TicketError::Panicked);
+                count(panicked);
+            }
+        };
+    }
+}
