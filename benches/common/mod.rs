@@ -11,34 +11,73 @@ use criterion::{BenchmarkGroup, Criterion, Throughput};
 use dynamo_kv_router::protocols::{compute_block_hash_for_seq, compute_seq_hash_for_block};
 use kvhash::{Backend, BlockSize, Engine, Lineages, MmRun, PositionalLineageHash, Request};
 
-/// Prompts of one length and block size, with the same runs in each.
+/// Lengths of prompts in the middle of each fiftieth of the code trace of the Azure LLM inference
+/// dataset 2023 (AzurePublicDataset, CC-BY 4.0): what a ragged batch looks like.
+const AZURE_CODE: [usize; 50] = [
+    17, 50, 75, 97, 130, 162, 193, 232, 283, 352, 423, 501, 578, 651, 745, 816, 880, 938, 997,
+    1049, 1105, 1174, 1261, 1346, 1417, 1500, 1600, 1690, 1774, 1874, 1964, 2077, 2164, 2284, 2387,
+    2480, 2615, 2745, 2896, 3066, 3295, 3599, 3923, 4320, 4759, 5636, 6194, 7315, 7435, 7436,
+];
+
+/// Prompts of one block size, with the same runs in each.
 pub struct Shape {
     pub name: &'static str,
-    pub prompts: usize,
-    pub tokens: usize,
+    /// The length of each prompt, in tokens.
+    pub lengths: Vec<usize>,
     pub block_size: usize,
     pub runs: Vec<MmRun>,
+    /// Whether each prompt has a salt of its own.
+    pub salted: bool,
 }
 
 impl Shape {
     pub fn text(name: &'static str, prompts: usize, tokens: usize, block_size: usize) -> Self {
-        Self { name, prompts, tokens, block_size, runs: Vec::new() }
+        let lengths = vec![tokens; prompts];
+        Self { name, lengths, block_size, runs: Vec::new(), salted: false }
+    }
+
+    /// Lengths of the Azure code trace, in no order.
+    pub fn ragged(name: &'static str, prompts: usize, block_size: usize) -> Self {
+        // Steps of a number without a factor of 50 go through all of them.
+        let lengths = (0..prompts).map(|i| AZURE_CODE[i * 21 % AZURE_CODE.len()]).collect();
+        Self { lengths, ..Self::text(name, 0, 0, block_size) }
+    }
+
+    /// A prompt more, before the others.
+    pub fn after_one_of(mut self, tokens: usize) -> Self {
+        self.lengths.insert(0, tokens);
+        self
     }
 
     /// `count` runs of `length`, evenly spread.
     pub fn with_runs(self, count: usize, length: usize) -> Self {
-        let apart = self.tokens / count;
+        let apart = self.lengths[0] / count;
         let run = |i| MmRun { mm_hash: !(i as u64), offset: i * apart + apart / 7, length };
         Self { runs: (0..count).map(run).collect(), ..self }
     }
 
+    /// A salt for every prompt.
+    pub fn with_salts(self) -> Self {
+        Self { salted: true, ..self }
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
     pub fn blocks(&self) -> u64 {
-        (self.prompts * (self.tokens / self.block_size)) as u64
+        self.lengths.iter().map(|length| (length / self.block_size) as u64).sum()
     }
 
     fn throughput(&self) -> Throughput {
-        let tokens = (self.prompts * self.tokens) as u64;
+        let tokens = self.tokens() as u64;
         Throughput::ElementsAndBytes { elements: tokens, bytes: 4 * tokens }
+    }
+
+    /// The salt of each prompt.
+    pub fn salts(&self) -> Vec<Option<String>> {
+        let salt = |i| self.salted.then(|| format!("tenant-{i}"));
+        (0..self.lengths.len()).map(salt).collect()
     }
 
     /// Ids of a vocabulary of 128,256, each prompt its own.
@@ -48,7 +87,7 @@ impl Shape {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             ((state >> 33) % 128_256) as u32
         };
-        (0..self.prompts).map(|_| (0..self.tokens).map(|_| id()).collect()).collect()
+        self.lengths.iter().map(|&length| (0..length).map(|_| id()).collect()).collect()
     }
 }
 
@@ -73,14 +112,28 @@ pub fn peer_requests(shape: &Shape, prompts: &[Vec<u32>]) -> Vec<dynamo_kv_hashi
         .collect();
     prompts
         .iter()
-        .map(|prompt| {
+        .zip(shape.salts())
+        .map(|(prompt, salt)| {
             dynamo_kv_hashing::Request::builder()
                 .tokens(prompt.clone())
+                .salt(salt)
                 .mm_info(runs.clone())
                 .build()
                 .unwrap()
         })
         .collect()
+}
+
+pub fn requests<'a>(
+    shape: &'a Shape,
+    prompts: &'a [Vec<u32>],
+    salts: &'a [Option<String>],
+) -> Vec<Request<'a>> {
+    let request = |(prompt, salt): (&'a Vec<u32>, &'a Option<String>)| {
+        let request = Request::new(prompt).mm_runs(&shape.runs);
+        salt.as_deref().map_or(request, |salt| request.salt(salt))
+    };
+    prompts.iter().zip(salts).map(request).collect()
 }
 
 /// What [`compare`] measures, our fastest backend last.
@@ -96,8 +149,8 @@ fn ours(backend: &Backend) -> String {
 /// Runs one shape through ours and the peers: equality first, then the clock.
 pub fn compare(criterion: &mut Criterion, shape: &Shape) {
     let prompts = shape.make_prompts();
-    let requests: Vec<Request<'_>> =
-        prompts.iter().map(|prompt| Request::new(prompt).mm_runs(&shape.runs)).collect();
+    let salts = shape.salts();
+    let requests = requests(shape, &prompts, &salts);
     let size = shape.block_size as u32;
     let engines = Backend::available().iter().map(|&backend| {
         let builder = Engine::builder().block_size(BlockSize::new(size).unwrap());
@@ -110,8 +163,8 @@ pub fn compare(criterion: &mut Criterion, shape: &Shape) {
         let blocks = compute_block_hash_for_seq(prompt, size, Default::default());
         compute_seq_hash_for_block(&blocks)
     };
-    // The router's rule for images is another one.
-    let with_router = shape.runs.is_empty();
+    // The router's rules for images and salts are other ones.
+    let with_router = shape.runs.is_empty() && !shape.salted;
 
     for engine in &engines {
         engine.hash(&requests, &mut lineages);
@@ -188,7 +241,7 @@ pub fn print_table<F: AsRef<str>>(shapes: &[(Shape, Vec<F>)]) {
             let function = function.as_ref();
             let Some(time) = shortest(shape.name, function) else { continue };
             let nanoseconds = time / shape.blocks() as f64;
-            let gigabytes = (4 * shape.prompts * shape.tokens) as f64 / time;
+            let gigabytes = (4 * shape.tokens()) as f64 / time;
             let ratio = last.map_or(String::new(), |last| format!("{:.2}", time / last));
             let name = shape.name;
             println!("| {name} | {function} | {nanoseconds:.2} | {gigabytes:.1} | {ratio} |");
@@ -198,7 +251,7 @@ pub fn print_table<F: AsRef<str>>(shapes: &[(Shape, Vec<F>)]) {
 
 /// The shortest time of one iteration in nanoseconds, from criterion's samples. Nothing where
 /// there are none: in test mode, or with a filter.
-fn shortest(group: &str, function: &str) -> Option<f64> {
+pub fn shortest(group: &str, function: &str) -> Option<f64> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let folder = |name: &str| name.replace(['/', '"', '?', '\\', '*', '<', '>', ':', '|'], "_");
     let path = PathBuf::from(target)

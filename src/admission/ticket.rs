@@ -39,7 +39,7 @@ impl<R: Row> Ticket<R> {
     /// As [`wait`](Self::wait); and [`TicketError::Taken`] where they were taken before.
     #[cfg(not(kvhash_loom))]
     pub fn wait_until(&mut self, deadline: Instant) -> Option<Answer<R>> {
-        self.slot.wait_until(deadline).map_or_else(|error| Some(Err(error.into())), |answer| answer)
+        self.slot.wait_until(deadline).unwrap_or_else(|error| Some(Err(error.into())))
     }
 
     /// Waits for the hashes no longer than `timeout`; otherwise as [`wait_until`](Self::wait_until).
@@ -62,7 +62,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// As [`wait_until`](Self::wait_until).
     pub fn try_take(&mut self) -> Option<Answer<R>> {
-        self.slot.try_take().map_or_else(|error| Some(Err(error.into())), |answer| answer)
+        self.slot.try_take().unwrap_or_else(|error| Some(Err(error.into())))
     }
 }
 

@@ -1,0 +1,207 @@
+//! How long a caller waits: inline and through `admission`, by batch size, and at several rates of
+//! arrival.
+//!
+//! Arrivals are open-loop: each has its time, whether or not the ones before are done, and its
+//! latency counts from that time. So a stall shows in all requests that it held up.
+
+mod common;
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Shape, peer_requests};
+use dynamo_kv_router::protocols::{compute_block_hash_for_seq, compute_seq_hash_for_block};
+use hdrhistogram::Histogram;
+use kvhash::admission::{Admission, Options, Ticket};
+use kvhash::{Engine, Lineages, OwnedRequest, PositionalLineageHash, Request};
+
+/// Tokens of a request.
+const TOKENS: usize = 2048;
+const BATCHES: [usize; 7] = [1, 2, 4, 8, 30, 1000, 10_000];
+/// Requests a second.
+const RATES: [f64; 4] = [1e3, 1e4, 5e4, 2e5];
+
+fn main() {
+    // As criterion does it: `cargo bench -- --test` runs everything once.
+    let quick = std::env::args().any(|argument| argument == "--test");
+    by_batch(quick);
+    by_rate(quick);
+}
+
+fn shape(prompts: usize) -> Shape {
+    Shape::text("latency", prompts, TOKENS, 16)
+}
+
+fn engine() -> Engine {
+    Engine::builder().build().unwrap()
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap()
+}
+
+fn record(histogram: &mut Histogram<u64>, time: Duration) {
+    histogram.saturating_record(time.as_nanos() as u64);
+}
+
+fn print(columns: &[&dyn std::fmt::Display], histogram: &Histogram<u64>) {
+    let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    for column in columns {
+        print!("| {column} ");
+    }
+    let (p50, p99, p999) = (us(0.5), us(0.99), us(0.999));
+    println!("| {p50:.1} | {p99:.1} | {p999:.1} |");
+}
+
+/// Batches one after the other: called for directly, and submitted and waited for.
+fn by_batch(quick: bool) {
+    let prompts = shape(BATCHES[BATCHES.len() - 1]).make_prompts();
+    let engine = engine();
+    let mut lineages = Lineages::new();
+    let admission = Admission::start(self::engine(), options(prompts.len())).unwrap();
+    let router = |prompt: &Vec<u32>| {
+        compute_seq_hash_for_block(&compute_block_hash_for_seq(prompt, 16, Default::default()))
+    };
+    check(&prompts[..3], &engine, &admission);
+
+    println!("\n| requests of {TOKENS} tokens | way | p50 us | p99 us | p99.9 us |");
+    println!("|---|---|---|---|---|");
+    for batch in BATCHES {
+        let prompts = &prompts[..batch];
+        let requests: Vec<Request<'_>> =
+            prompts.iter().map(|prompt| Request::new(prompt)).collect();
+        let peers = peer_requests(&shape(batch), prompts);
+        let repetitions = if quick { 1 } else { (100_000 / batch).clamp(20, 5000) };
+        let measure = |way: &str, run: &mut dyn FnMut() -> Duration| {
+            let mut histogram = histogram();
+            (0..repetitions).for_each(|_| record(&mut histogram, run()));
+            print(&[&batch, &way], &histogram);
+        };
+        measure("dynamo-kv-hashing", &mut || {
+            let start = Instant::now();
+            for peer in &peers {
+                black_box(peer.positional_lineage_hashes(16).unwrap());
+            }
+            start.elapsed()
+        });
+        measure("dynamo-kv-router", &mut || {
+            let start = Instant::now();
+            for prompt in prompts {
+                black_box(router(prompt));
+            }
+            start.elapsed()
+        });
+        measure("inline", &mut || {
+            let start = Instant::now();
+            engine.hash(black_box(&requests), black_box(&mut lineages));
+            start.elapsed()
+        });
+        measure("admission", &mut || {
+            let owned: Vec<OwnedRequest> =
+                prompts.iter().map(|prompt| OwnedRequest::new(prompt.as_slice())).collect();
+            let start = Instant::now();
+            let tickets: Vec<Ticket> =
+                owned.into_iter().map(|request| admission.submit(request).unwrap()).collect();
+            let last = tickets.into_iter().map(|ticket| ticket.wait().unwrap()).last();
+            let time = start.elapsed();
+            black_box(last);
+            // So that the queue is idle again when the next one comes.
+            thread::sleep(Duration::from_micros(50));
+            time
+        });
+    }
+}
+
+fn options(capacity: usize) -> Options {
+    Options::default().capacity(capacity)
+}
+
+/// Both ways give what the peer gives.
+fn check(prompts: &[Vec<u32>], engine: &Engine, admission: &Admission) {
+    let mut lineages = Lineages::new();
+    for (prompt, peer) in prompts.iter().zip(peer_requests(&shape(prompts.len()), prompts)) {
+        let expected = peer.positional_lineage_hashes(16).unwrap();
+        let expected = || expected.iter().map(|plh| plh.as_u128());
+        engine.hash(&[Request::new(prompt)], &mut lineages);
+        let inline = lineages.get(0).unwrap();
+        assert!(inline.plhs().iter().map(PositionalLineageHash::as_u128).eq(expected()));
+        let request = OwnedRequest::new(prompt.as_slice());
+        let submitted = admission.submit(request).unwrap().wait().unwrap();
+        assert!(submitted.plhs().iter().map(PositionalLineageHash::as_u128).eq(expected()));
+    }
+}
+
+/// Notes when an answer is there, on the worker's thread: that of the caller may have other things
+/// to do.
+struct Stamp {
+    due: Instant,
+    histogram: Arc<Mutex<Histogram<u64>>>,
+}
+
+impl Wake for Stamp {
+    fn wake(self: Arc<Self>) {
+        record(&mut self.histogram.lock().unwrap(), self.due.elapsed());
+    }
+}
+
+/// Requests that come at a rate, evenly: how late each one's answer is.
+fn by_rate(quick: bool) {
+    let prompts = shape(64).make_prompts();
+    println!("\n| requests a second | way | p50 us | p99 us | p99.9 us |");
+    println!("|---|---|---|---|---|");
+    for rate in RATES {
+        let count = if quick { 20 } else { (rate * 2.0) as usize };
+        let due = |start: Instant, i: usize| start + Duration::from_secs_f64(i as f64 / rate);
+        let wait_for = |due: Instant| {
+            while let Some(left) = due.checked_duration_since(Instant::now()) {
+                // The last stretch awake: sleeping is not that exact.
+                if left > Duration::from_micros(200) {
+                    thread::sleep(left - Duration::from_micros(200));
+                }
+                std::hint::spin_loop();
+            }
+        };
+
+        let engine = engine();
+        let mut lineages = Lineages::new();
+        let mut inline = histogram();
+        let start = Instant::now();
+        for i in 0..count {
+            let due = due(start, i);
+            wait_for(due);
+            engine.hash(&[Request::new(&prompts[i % prompts.len()])], &mut lineages);
+            record(&mut inline, due.elapsed());
+        }
+        print(&[&rate, &"inline"], &inline);
+
+        let admission = Admission::start(self::engine(), options(1 << 16)).unwrap();
+        let submitted = Arc::new(Mutex::new(histogram()));
+        let start = Instant::now();
+        let mut tickets = Vec::with_capacity(count);
+        for i in 0..count {
+            let due = due(start, i);
+            let request = OwnedRequest::new(prompts[i % prompts.len()].as_slice());
+            wait_for(due);
+            let Ok(mut ticket) = admission.submit(request) else { continue };
+            let stamp = Arc::new(Stamp { due, histogram: Arc::clone(&submitted) });
+            let waker = Waker::from(Arc::clone(&stamp));
+            if pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_ready() {
+                stamp.wake();
+            } else {
+                tickets.push(ticket);
+            }
+        }
+        admission.shutdown();
+        drop(tickets);
+        let submitted = submitted.lock().unwrap();
+        print(&[&rate, &"admission"], &submitted);
+        let full = count as u64 - submitted.len();
+        if full > 0 {
+            println!("| {rate} | admission | {full} of {count} did not fit the queue | | |");
+        }
+    }
+}
