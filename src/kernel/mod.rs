@@ -32,7 +32,7 @@ use crate::error::EngineError;
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
-use crate::xxh3::pieces::Pieces;
+use crate::xxh3::pieces::{PIECE_BYTES, Pieces};
 
 /// An implementation of the hash kernels. All give the same bits; they differ in speed and in
 /// what they need of the CPU.
@@ -180,6 +180,38 @@ impl Backend {
         }
     }
 
+    /// Whether blocks of `len` bytes that only count up are hashed without being written.
+    pub(crate) fn counts(self, len: usize) -> bool {
+        match self {
+            Self::Scalar | Self::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => (PIECE_BYTES + 1..=LONGEST_FOLDED).contains(&len),
+        }
+    }
+
+    /// [`walk`](Self::walk) over the next `count` blocks of one lane, which are not in its bytes
+    /// and need not be written anywhere. Only where the backend [`counts`](Self::counts).
+    pub(crate) fn walk_counting(
+        self,
+        count: usize,
+        counting: &Counting<'_>,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::walk_counting::<false>(count, counting, lane, arena, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => {
+                avx512::walk_counting::<true>(count, counting, lane, arena, workspace);
+            }
+            _ => unreachable!("{self} does not count"),
+        }
+    }
+
     /// Chains the hashes of a lane's next blocks and packs the rows.
     pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
         // A chain by itself has no lanes: all backends chain alike.
@@ -216,6 +248,8 @@ pub(crate) struct Workspace {
     last: usize,
     #[cfg(target_arch = "x86_64")]
     pieces: Pieces,
+    #[cfg(target_arch = "x86_64")]
+    places: avx512::counting::Places,
 }
 
 impl Workspace {
@@ -232,6 +266,18 @@ impl Workspace {
         }
         self.keys(self.last, seed, len)
     }
+}
+
+/// Consecutive blocks that are alike but for a number in each slot: it grows by one from slot to
+/// slot and from block to block.
+pub(crate) struct Counting<'a> {
+    /// One block, with zeros for the numbers.
+    pub(crate) block: &'a [u8],
+    pub(crate) slot_bytes: usize,
+    /// Where in a slot the four bytes of its number are.
+    pub(crate) offset: usize,
+    /// The first number of all. None is past 32 bits.
+    pub(crate) first: u64,
 }
 
 /// Where the results of a call go: one element a block.
@@ -275,14 +321,21 @@ impl<'a> Lane<'a> {
         Lane { blocks, next: &[], left, row, position, seed, chain, state, fragment_bits, prefix }
     }
 
-    /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
+    /// Takes the next `count` blocks, which are not in its bytes; gives their places.
     #[inline]
-    fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
-        let blocks = self.blocks.split_off(..count * len);
+    fn take_unread(&mut self, count: usize) -> Range<usize> {
         let places = self.row..self.row + count;
         self.left -= count;
         self.row += count;
         self.position += count as u64;
+        places
+    }
+
+    /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
+    #[inline]
+    fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
+        let blocks = self.blocks.split_off(..count * len);
+        let places = self.take_unread(count);
         (blocks.expect("a lane has the blocks that it was asked for"), places)
     }
 }

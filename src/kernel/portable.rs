@@ -73,7 +73,7 @@ impl Accumulators {
         let keys: [u64x2; VECTORS] = bytemuck::cast(*keys);
         for i in 0..VECTORS {
             let keyed = stripe[i] ^ keys[i];
-            self.products[i] += low(keyed) * high(keyed);
+            self.products[i] += multiply(low(keyed), high(keyed));
             self.data[i] += stripe[i];
         }
     }
@@ -84,7 +84,7 @@ impl Accumulators {
         let prime = u64x2::splat(PRIME32_1);
         for (i, sums) in self.joined().into_iter().enumerate() {
             let mixed = sums ^ (sums >> 47) ^ keys[i];
-            self.products[i] = low(mixed) * prime + ((high(mixed) * prime) << 32);
+            self.products[i] = multiply(low(mixed), prime) + (multiply(high(mixed), prime) << 32);
             self.data[i] = u64x2::ZERO;
         }
     }
@@ -98,8 +98,24 @@ impl Accumulators {
     }
 }
 
-// Both factors of every product are halves, which the compiler has to see: then it takes the
-// multiplication of 32 by 32 bits that all of these CPUs have.
+/// The products of numbers below 2^32.
+#[inline(always)]
+#[cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+fn multiply(a: u64x2, b: u64x2) -> u64x2 {
+    // `wide` multiplies 64 by 64 bits, lane by lane. Where the factors are seen to be halves the
+    // compiler may take the multiplication of 32 by 32 bits that all these CPUs have; on x86-64
+    // it depends on what stands around it, and costs a third of the speed where it does not.
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::_mm_mul_epu32;
+        // SAFETY: every x86-64 CPU has SSE2.
+        bytemuck::cast(unsafe { _mm_mul_epu32(bytemuck::cast(a), bytemuck::cast(b)) })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        a * b
+    }
+}
 
 #[inline(always)]
 fn low(words: u64x2) -> u64x2 {

@@ -4,7 +4,7 @@ use std::env;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Arena, Backend, Lane, MAX_LANES, Workspace};
+use super::{Arena, Backend, Counting, Lane, MAX_LANES, Workspace};
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -243,5 +243,58 @@ fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
         if keep {
             assert_eq!(hashes[places], expected_hashes, "{what}");
         }
+    }
+}
+
+/// Blocks that count up, never written, against the same ones written: every length of frames of 13
+/// bytes that is folded, from one block to more than two vectors, and numbers that end at 32 bits.
+#[test]
+fn counting_gives_what_the_written_blocks_give() {
+    for &backend in Backend::available() {
+        for slots in 1..=20 {
+            let len = 13 * slots;
+            if !backend.counts(len) {
+                continue;
+            }
+            for count in 1..=17 {
+                for first in [0, 255, 1 << 16, u64::from(u32::MAX) + 1 - (slots * count) as u64] {
+                    check_counting(backend, slots, count, first);
+                }
+            }
+        }
+    }
+}
+
+fn check_counting(backend: Backend, slots: usize, count: usize, first: u64) {
+    let frame = |number: u32| {
+        let mut frame = [0; 13];
+        frame[0] = 1;
+        frame[1..5].copy_from_slice(&number.to_le_bytes());
+        frame[5..].copy_from_slice(&0x1122_3344_5566_7788_u64.to_le_bytes());
+        frame
+    };
+    let bytes: Vec<u8> =
+        (0..(slots * count) as u64).flat_map(|i| frame((first + i) as u32)).collect();
+    let case = Case { bytes, ..Case::new(3, 13 * slots, count, 46) };
+    let (expected_hashes, expected_rows) = case.expected();
+    for keep in [false, true] {
+        let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
+        let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
+        let mut lane = Lane {
+            left: count,
+            seed: case.seed,
+            chain: ChainKeys::new(case.chain_seed),
+            state: case.state,
+            fragment_bits: case.bits,
+            prefix: case.prefix,
+            ..Lane::default()
+        };
+        let block: Vec<u8> = (0..slots).flat_map(|_| frame(0)).collect();
+        let counting = Counting { block: &block, slot_bytes: 13, offset: 1, first };
+        backend.walk_counting(count, &counting, &mut lane, &mut arena, &mut Workspace::default());
+        let what = format!("{backend}, {count} blocks of {slots} slots from {first}");
+        assert_eq!(rows, expected_rows, "{what}");
+        assert!(!keep || hashes == expected_hashes, "{what}");
+        assert_eq!((lane.left, lane.position), (0, count as u64));
     }
 }

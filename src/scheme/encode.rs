@@ -159,6 +159,37 @@ pub(crate) fn encode_frames(
     }
 }
 
+/// The first blocks of `blocks` that lie inside the first of `runs`, past the blocks that begin
+/// before it; drops the runs that ended before. Block 0 starts at position `start`.
+pub(crate) fn blocks_inside(
+    runs: &mut &[MmRun],
+    start: usize,
+    block_size: usize,
+    blocks: Range<usize>,
+) -> Range<usize> {
+    let here = start + blocks.start * block_size;
+    while let [run, later @ ..] = runs
+        && end_of(run) <= here
+    {
+        *runs = later;
+    }
+    let Some(run) = runs.first() else { return blocks.end..blocks.end };
+    let block_after = |position: usize| position.saturating_sub(start).div_ceil(block_size);
+    let first = block_after(run.offset).clamp(blocks.start, blocks.end);
+    let end = ((end_of(run) - start) / block_size).clamp(first, blocks.end);
+    first..end
+}
+
+/// Writes the frames of a block inside a run, with 0 for every place. The places are four bytes
+/// at [`PLACE_OFFSET`] of each frame.
+pub(crate) fn encode_without_places(mm_hash: u64, frames: &mut [[u8; FRAME_BYTES]]) {
+    let fixed = Fixed::new(PLACEHOLDER_TAG, mm_hash);
+    frames.iter_mut().for_each(|frame| fixed.write(frame, 0));
+}
+
+/// Where in a frame the token id or the place is.
+pub(crate) const PLACE_OFFSET: usize = 1;
+
 /// So many frames take whole words.
 const GROUP: usize = 8;
 /// Room for so many frames more than are asked for lets the last ones be written as a group.
@@ -209,7 +240,7 @@ impl Fixed {
     fn write_group(&self, frames: &mut [[u8; FRAME_BYTES]; GROUP], value: impl Fn(usize) -> u32) {
         let mut words = self.words;
         for slot in 0..GROUP {
-            put(&mut words, slot * FRAME_BYTES + 1, value(slot).into(), 4);
+            put(&mut words, slot * FRAME_BYTES + PLACE_OFFSET, value(slot).into(), 4);
         }
         for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `folds` | blocks of 17 to 240 bytes: a lane is a request |
 //! | `stripes` | longer blocks: a vector is the accumulators of one block |
+//! | `counting` | blocks that are alike but for numbers that count up |
 //! | `side_by_side` | the loop over the blocks of eight requests |
 //! | `chain` | eight chains, and the packing of their rows |
 //! | `vector` | the arithmetic of all |
@@ -14,6 +15,7 @@
 #![allow(unsafe_code)]
 
 mod chain;
+pub(super) mod counting;
 mod folds;
 mod side_by_side;
 mod stripes;
@@ -23,9 +25,9 @@ use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::__m128i;
 use std::ops::RangeInclusive;
 
-use super::{Arena, Lane, Workspace, scalar};
+use super::{Arena, Counting, Lane, Workspace, scalar};
 use crate::xxh3::LONGEST_FOLDED;
-use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::keys::{StripeKeys, Words};
 use crate::xxh3::pieces::PIECE_BYTES;
 
 /// Lanes of a vector.
@@ -83,6 +85,23 @@ pub(super) fn walk<const IFMA: bool>(
             }
         }
     }
+}
+
+/// Hashes, chains and packs blocks of 17 to 240 bytes that are alike but for their numbers.
+pub(super) fn walk_counting<const IFMA: bool>(
+    count: usize,
+    counting: &Counting<'_>,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    workspace.keys_alone(lane.seed, counting.block.len());
+    let Workspace { keys, last, places, .. } = workspace;
+    let Words::Folds(keys) = keys[*last].words() else {
+        unreachable!("only blocks that are folded are counted");
+    };
+    // SAFETY: a backend is called only where it is available.
+    unsafe { counting::walk::<IFMA>(count, counting, lane, arena, keys, places) };
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
