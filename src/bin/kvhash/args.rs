@@ -26,6 +26,10 @@ pub(crate) enum Command {
     /// Writes a file of requests to measure with, the same from the same seed.
     Synth(SynthArgs),
     /// Measures how fast this machine hashes, beside how fast it reads.
+    ///
+    /// All blocks are compared with the published rule first. What counts is the shortest time.
+    /// The read limit is the time to read the same tokens and to write 16 bytes a block; tokens
+    /// are counted in complete blocks.
     Bench(BenchArgs),
 }
 
@@ -175,9 +179,6 @@ pub(crate) struct InspectArgs {
     pub(crate) encoding: Option<Encoding>,
 }
 
-/// Batches are hashed, compared with the published rule block by block, and then timed: the shortest
-/// time counts. The read limit is what reading the same tokens and writing 16 bytes a block
-/// takes.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// The implementations of the hash, separated by commas: all that this machine has, auto, or
