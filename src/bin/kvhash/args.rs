@@ -1,10 +1,12 @@
 //! The flags, as clap reads them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kvhash::{Backend, BlockSize};
 
+use crate::bench::LARGEST_BLOCK;
 use crate::synth::LengthsFlag;
 
 /// Hashes of KV-cache blocks, identical to the engines' own.
@@ -23,6 +25,12 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Writes a file of requests to measure with, the same from the same seed.
     Synth(SynthArgs),
+    /// Measures how fast this machine hashes, beside how fast it reads.
+    ///
+    /// All blocks are compared with the published rule first. What counts is the shortest time.
+    /// The read limit is the time to read the same tokens and to write 16 bytes a block; tokens
+    /// are counted in complete blocks.
+    Bench(BenchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +179,55 @@ pub(crate) struct InspectArgs {
     pub(crate) encoding: Option<Encoding>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The implementations of the hash, separated by commas: all that this machine has, auto, or
+    /// some by name.
+    #[arg(long = "backend", env = "KVHASH_BACKEND", value_name = "BACKENDS",
+          default_value = "all", value_parser = parse_backends)]
+    backends: Vec<Backends>,
+
+    /// Tokens a block in the even batch, separated by commas; the other shapes have 16.
+    #[arg(long = "block-size", alias = "page-size", value_name = "TOKENS", value_delimiter = ',',
+          default_value = "16,32,64,128,256", allow_negative_numbers = true,
+          value_parser = parse_bench_block_size)]
+    pub(crate) block_sizes: Vec<BlockSize>,
+
+    /// Threads to hash and to read on, up to 1024; 0 is what the process may use. Small batches
+    /// stay on one in any case.
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    pub(crate) threads: usize,
+
+    /// About how long to measure, all together; 0 repeats everything three times.
+    #[arg(long, value_name = "SECONDS", default_value = "20", allow_negative_numbers = true,
+          value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
+
+    /// Write one JSON document in place of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Whether to show progress: on a terminal, always or never.
+    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto)]
+    pub(crate) progress: ProgressWhen,
+
+    /// Say nothing but errors that end the run.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+impl BenchArgs {
+    /// The chosen backends, each once, the fastest last.
+    pub(crate) fn backends(&self) -> Vec<Backend> {
+        let chosen = |backend: &Backend| self.backends.iter().any(|list| list.0.contains(backend));
+        Backend::available().iter().copied().filter(chosen).collect()
+    }
+}
+
+/// Backends as one use of the flag, or the environment, names them.
+#[derive(Debug, Clone)]
+struct Backends(Vec<Backend>);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[expect(clippy::enum_variant_names, reason = "they are the names that the flag takes")]
 pub(crate) enum SchemeName {
@@ -234,5 +291,44 @@ fn parse_backend(name: &str) -> Result<Backend, String> {
     match name {
         "auto" | "" => Ok(Backend::detect()),
         _ => name.parse().map_err(|error: kvhash::EngineError| error.to_string()),
+    }
+}
+
+fn parse_backends(names: &str) -> Result<Backends, String> {
+    match names {
+        "all" | "" => Ok(Backends(Backend::available().to_vec())),
+        _ => names.split(',').map(parse_backend).collect::<Result<_, _>>().map(Backends),
+    }
+}
+
+fn parse_bench_block_size(text: &str) -> Result<BlockSize, String> {
+    let block_size = parse_block_size(text)?;
+    if block_size.tokens() > LARGEST_BLOCK {
+        return Err(format!("the prompts that are measured have {LARGEST_BLOCK} tokens, no more"));
+    }
+    Ok(block_size)
+}
+
+/// The longest that a run is asked to measure: an hour.
+const MOST_SECONDS: f64 = 3600.0;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
+    let seconds = seconds.ok_or_else(|| {
+        format!(
+            "{text:?} is no time to measure: it is a number of seconds from 0 to {MOST_SECONDS}"
+        )
+    })?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// The most threads that a run takes, whatever it is told.
+const MOST_THREADS: usize = 1024;
+
+/// The threads that `--threads` asks for; 0 is what the process may use.
+pub(crate) fn thread_count(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads.min(MOST_THREADS),
     }
 }

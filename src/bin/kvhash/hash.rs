@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use kvhash::{Columns, DynamoPlh, DynamoPlhLegacy, Engine, Lineages};
 
 use crate::Outcome;
-use crate::args::{Column, HashArgs, OnError, SchemeName};
+use crate::args::{Column, HashArgs, OnError, SchemeName, thread_count};
 use crate::decode::{self, Buffers, Decoded, Line, Rules};
 use crate::fault::Fault;
 use crate::input::{self, Chunk, Chunks, Lines};
@@ -28,10 +28,7 @@ pub(crate) fn run(args: HashArgs) -> Result<Outcome> {
 
 fn run_scheme<S: LineScheme>(args: HashArgs, scheme: S) -> Result<Outcome> {
     let start = Instant::now();
-    let threads = match args.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads.min(MOST_THREADS),
-    };
+    let threads = thread_count(args.threads);
     let paths = inputs(&args)?;
     let mut progress = Progress::new(args.progress, args.quiet, total_bytes(&paths));
     paths.iter().try_for_each(|path| input::check(path))?;
@@ -100,9 +97,6 @@ fn run_scheme<S: LineScheme>(args: HashArgs, scheme: S) -> Result<Outcome> {
     }
     Ok(if totals.errors == 0 { Outcome::Good } else { Outcome::SomeFailed })
 }
-
-/// The most threads that a run takes, whatever it is told.
-const MOST_THREADS: usize = 1024;
 
 fn inputs(args: &HashArgs) -> Result<Vec<PathBuf>> {
     if args.inputs.is_empty() {

@@ -1,9 +1,10 @@
-//! The command line. Each file is one step: `args` reads flags, `hash`, `inspect` and `synth` are
-//! the commands; under `hash`, `input` cuts files into chunks of lines, `decode` turns lines into
+//! The command line. Each file is one step: `args` reads flags, `hash`, `inspect`, `synth` and
+//! `bench` are the commands; under `hash`, `input` cuts files into chunks of lines, `decode` turns lines into
 //! requests, `record` writes results, `pipeline` runs these on threads, and `output` puts the
 //! bytes where they belong.
 
 mod args;
+mod bench;
 mod decode;
 mod digits;
 mod fault;
@@ -32,7 +33,7 @@ use args::{Cli, Command};
 enum Outcome {
     /// All well.
     Good,
-    /// Some requests failed.
+    /// Some requests or comparisons failed.
     SomeFailed,
 }
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Hash(args) => hash::run(args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

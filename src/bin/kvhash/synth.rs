@@ -11,9 +11,9 @@ use kvhash::{BlockSize, Engine, Lineages, MmRun, PositionalLineageHash, Request}
 use crate::Outcome;
 use crate::args::SynthArgs;
 use crate::output::Output;
-pub(crate) use lengths::LengthsFlag;
-use lengths::{LONGEST, Lengths};
-use random::Random;
+use lengths::LONGEST;
+pub(crate) use lengths::{Lengths, LengthsFlag};
+pub(crate) use random::Random;
 
 /// The id that stands in for an image, as in Qwen2-VL; the last id of a smaller vocabulary.
 const PLACEHOLDER: u32 = 151_655;
