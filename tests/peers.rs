@@ -82,6 +82,31 @@ fn ragged_requests_side_by_side() {
 }
 
 #[test]
+fn every_number_of_requests() {
+    // Up to four groups of eight and one more: with every number of requests left over, which
+    // run one by one, or side by side with dead lanes among them. The block sizes are those of
+    // `kernel::tests::LENGTHS`, in tokens: one on either side of every change of path.
+    for block_size in [1, 2, 4, 5, 16, 32, 33, 52, 59, 60, 61, 64, 256, 257, 512, 513] {
+        let prompts: Vec<Prompt> = (0..33)
+            .map(|i| {
+                // 0 to 40 blocks, in no order; the dead lanes begin at 16.
+                let blocks = i as usize * 17 % 41;
+                Prompt {
+                    tokens: splitmix64(i, blocks * block_size + i as usize % block_size, 1 << 32),
+                    // Each its own, so that a lane with the seed of another shows.
+                    salt: Some(format!("tenant-{i}")),
+                    block_size: block_size as u32,
+                    ..Prompt::default()
+                }
+            })
+            .collect();
+        for count in 0..=prompts.len() {
+            hash_and_check(&prompts[..count], Columns::NONE);
+        }
+    }
+}
+
+#[test]
 fn every_way_in_which_runs_can_touch_block_edges() {
     // All pairs of runs in three blocks of 4 and an incomplete one; the lengths are such that
     // runs start and end before, at and after every edge.

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Prompt, check_against_reference, data, hex64, splitmix64};
 use kvhash::{
-    BlockSize, Columns, Engine, EngineError, Lineages, MmRun, OwnedRequest, Request, RequestError,
+    Backend, BlockSize, Columns, Engine, EngineError, Lineages, MmRun, OwnedRequest, Request,
+    RequestError,
 };
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -132,6 +133,22 @@ fn token_slices_may_start_anywhere() {
                 .collect();
             assert_eq!(hashes, expected, "block size {block_size}, offset {offset}");
         }
+    }
+}
+
+#[test]
+fn an_unknown_backend_is_an_error_that_lists_the_others() {
+    let names: Vec<&str> = Backend::available().iter().map(|backend| backend.name()).collect();
+    // No such, none at all, and close ones: names are taken as they are written.
+    for name in ["avx9", "", "Scalar", " scalar", "scalar,portable", "neon"] {
+        let error = name.parse::<Backend>().unwrap_err();
+        assert_eq!(error, EngineError::UnavailableBackend { name: name.into() });
+        let expected =
+            format!("backend {name:?} is not available here; available: {}", names.join(", "));
+        assert_eq!(error.to_string(), expected);
+    }
+    for name in names {
+        assert_eq!(name.parse::<Backend>().unwrap().to_string(), name);
     }
 }
 

@@ -5,6 +5,8 @@ use std::env;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Arena, Backend, Counting, Lane, MAX_LANES, Workspace};
+use crate::engine::Engine;
+use crate::error::EngineError;
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -13,6 +15,18 @@ const SEEDS: [u64; 6] = [0, 1, 1337, 1 << 63, 0x1349_cde1_2770_5c16, u64::MAX];
 
 /// The longest input of the exhaustive tests: past four scrambles of 1,024 bytes each.
 const LONGEST: usize = 4300;
+
+/// All of them; under Miri, which takes thousands of times as long, every so many-th. Steps are
+/// prime to 2 and 4, so that no residue is left out.
+fn sampled<T>(all: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
+    all.into_iter().step_by(if cfg!(miri) { step } else { 1 })
+}
+
+/// 1 to `LONGEST`; where they are sampled, most of them of those that take folds.
+fn every_length() -> impl Iterator<Item = usize> {
+    const FEW_STRIPES: usize = 260;
+    sampled(1..=FEW_STRIPES, 23).chain(sampled(FEW_STRIPES + 1..=LONGEST, 811))
+}
 
 fn sample(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
@@ -50,10 +64,29 @@ fn required_backends_are_there() {
 }
 
 #[test]
+fn a_backend_that_cannot_run_is_an_error_that_lists_those_that_can() {
+    for &backend in Backend::ALL {
+        if backend.is_available() {
+            assert_eq!(backend.name().parse(), Ok(backend));
+            continue;
+        }
+        // By name and by value, wherever a test run meets a CPU that lacks one: in CI, under
+        // Miri, under emulation.
+        let error = backend.name().parse::<Backend>().unwrap_err();
+        assert_eq!(error, EngineError::UnavailableBackend { name: backend.name().into() });
+        assert_eq!(Engine::builder().backend(backend).build().map(|_| ()), Err(error.clone()));
+        let text = error.to_string();
+        let (_, listed) = text.split_once("; available: ").unwrap();
+        let names: Vec<&str> = Backend::available().iter().map(|other| other.name()).collect();
+        assert_eq!(listed, names.join(", "));
+    }
+}
+
+#[test]
 fn hash_equals_xxhash_rust_at_every_length() {
     let bytes = sample(LONGEST);
     for &backend in Backend::available() {
-        for len in 1..=LONGEST {
+        for len in every_length() {
             for seed in SEEDS {
                 assert_eq!(
                     hash_one(backend, &bytes[..len], seed),
@@ -65,17 +98,34 @@ fn hash_equals_xxhash_rust_at_every_length() {
     }
 }
 
-/// Block lengths on both sides of every change of path: 16/17 (halves, folds), 128/129 (second
-/// pass), 240/241 (stripes), 1024/1025 and 2048/2049 (scrambles), and lengths in use.
-const LENGTHS: [usize; 17] =
-    [4, 8, 16, 20, 64, 128, 132, 208, 236, 240, 244, 247, 256, 1024, 1028, 2048, 2052];
+/// Block lengths, in bytes, on both sides of every change of path.
+const LENGTHS: [usize; 17] = [
+    4,    // one token: a word
+    8,    // two tokens, and the last that goes into a word
+    16,   // the last in two halves, and the last that AVX-512 leaves to general registers
+    20,   // the first with folds, in whole tokens; single pieces alone
+    64,   // 16 tokens, in use; one row of a vector
+    128,  // 32 tokens, in use; two rows, and the last with one pass
+    132,  // the first with two passes, in whole tokens
+    208,  // a second pass of a row and of pieces, the last two of which are the same bytes
+    236,  // a second pass of a row and three pieces
+    240,  // the last with folds, and the most of them
+    244,  // the first with stripes, in whole tokens; the last stripe starts inside the one before
+    247,  // 19 frames of 13 bytes: stripes, and rows that are not whole words apart
+    256,  // 64 tokens, in use; stripes end where the block ends
+    1024, // 256 tokens, in use; the last without a scramble
+    1028, // the first with a scramble, in whole tokens
+    2048, // the last with one scramble: between it and the end there are 15 stripes
+    2052, // the first with two scrambles, in whole tokens
+];
 
 #[test]
 fn hash_equals_xxhash_rust_at_every_token_offset() {
-    let tokens: Vec<u32> = bytemuck::cast_slice(&sample(4 * 4096)).to_vec();
+    let bytes = sample(4 * 4096);
+    let tokens: Vec<u32> = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
     for &backend in Backend::available() {
-        for offset in 0..16 {
-            for len in LENGTHS {
+        for offset in sampled(0..16, 5) {
+            for len in sampled(LENGTHS, 5) {
                 let bytes: &[u8] = bytemuck::cast_slice(&tokens[offset..]);
                 assert_eq!(
                     hash_one(backend, &bytes[..len], 1337),
@@ -90,8 +140,8 @@ fn hash_equals_xxhash_rust_at_every_token_offset() {
 #[test]
 fn hash_of_many_is_the_hash_of_each() {
     for &backend in Backend::available() {
-        for count in 0..=33 {
-            for len in LENGTHS {
+        for count in sampled(0..=33, 11) {
+            for len in sampled(LENGTHS, 5) {
                 let bytes = sample(count * len);
                 let hashes = hash_all(backend, &bytes, len, 1337, &mut Workspace::default());
                 let each: Vec<u64> =
@@ -114,7 +164,7 @@ fn a_schedule_that_is_set_again_is_the_new_one() {
     }
 }
 
-/// One request of the chain test, with what `walk` must make of it.
+/// One request of a walk, with what `walk` must make of it.
 struct Case {
     bytes: Vec<u8>,
     len: usize,
@@ -134,15 +184,17 @@ impl Case {
             chain_seed: [1337, 0, i][i as usize % 3],
             state: (i % 2 == 1).then(|| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             bits,
-            prefix: i << 56,
+            // Far enough below the top that no count of blocks here reaches it.
+            prefix: (i % 64) << 56,
         }
     }
 
-    /// Block hashes and rows by the rule: hash, chain, shift into 128 bits.
-    fn expected(&self) -> (Vec<u64>, Vec<u128>) {
+    /// By the rule: hash, chain, shift into 128 bits.
+    fn expected(&self) -> Expected {
         let (mut state, bits) = (self.state, self.bits);
         let mut prefix = self.prefix;
-        self.bytes
+        let (hashes, rows) = self
+            .bytes
             .chunks_exact(self.len)
             .map(|block| {
                 let hash = xxh3_64_with_seed(block, self.seed);
@@ -159,20 +211,32 @@ impl Case {
                 prefix += 1 << bits;
                 (hash, row)
             })
-            .unzip()
+            .unzip();
+        Expected { hashes, rows, state, prefix }
     }
 }
 
-/// Block counts around a vector (8), a tile of the scalar kernel (64) and the distance at which
-/// streams are fetched ahead (1,024 bytes: 16 blocks of 64).
-const COUNTS: [usize; 12] = [1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 131];
+/// What `walk` must make of a case: block hashes and rows, and what the lane goes on from.
+struct Expected {
+    hashes: Vec<u64>,
+    rows: Vec<u128>,
+    state: Option<u64>,
+    prefix: u64,
+}
+
+/// Block counts past those that are all taken (0 to 33): around a tile of the scalar kernel (64
+/// blocks), and such that the halves of two tiles lie around one, too.
+const COUNTS: [usize; 6] = [63, 64, 65, 127, 128, 131];
 
 #[test]
 fn walk_hashes_chains_and_packs() {
+    // All of 0 to 33: around a vector of eight blocks or lanes, twice and four times as many,
+    // and around the distance at which streams are fetched ahead (1,024 bytes: 16 blocks of 64).
+    let counts = || (0..=33).chain(COUNTS);
     for &backend in Backend::available() {
-        for len in LENGTHS {
+        for len in sampled(LENGTHS, 5) {
             for lanes in widths(backend, len) {
-                for (round, &count) in COUNTS.iter().enumerate() {
+                for (round, count) in sampled(counts().enumerate(), 13) {
                     let cases: Vec<Case> = (0..lanes)
                         .map(|lane| {
                             // Lanes of one layout, and of all three.
@@ -188,13 +252,87 @@ fn walk_hashes_chains_and_packs() {
 }
 
 #[test]
-fn walk_takes_every_folded_length() {
+fn walk_takes_every_length() {
+    // Up to a stripe past the folds every number of lanes, since there the length decides on
+    // what becomes of lanes; from there on, one and the most.
+    const EVERY_WIDTH: usize = 240 + 64;
     for &backend in Backend::available() {
-        for len in 1..=260 {
-            for lanes in widths(backend, len) {
+        for len in every_length() {
+            let most = *backend.lanes(len).end();
+            for lanes in widths(backend, len).filter(|&lanes| len <= EVERY_WIDTH || lanes == most) {
                 let cases: Vec<Case> =
                     (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
                 check_walk(backend, &cases, 3, false);
+            }
+        }
+    }
+}
+
+#[test]
+fn walk_takes_tokens_at_every_offset() {
+    for &backend in Backend::available() {
+        for len in sampled(LENGTHS, 5) {
+            for lanes in widths(backend, len) {
+                let cases: Vec<Case> =
+                    (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
+                let mut memory = vec![Vec::new(); lanes];
+                // All lanes at one place in a cache line, and each at another: 5 is prime to 16.
+                for (offset, step) in
+                    sampled(0..16, 5).flat_map(|offset| [(offset, 0), (offset, 5)])
+                {
+                    let blocks: Vec<&[u8]> = cases
+                        .iter()
+                        .zip(&mut memory)
+                        .enumerate()
+                        .map(|(lane, (case, memory))| {
+                            at_token_of_line((offset + step * lane) % 16, &case.bytes, memory)
+                        })
+                        .collect();
+                    let workspace = &mut Workspace::default();
+                    check_walk_over(&blocks, backend, &cases, 3, false, workspace);
+                }
+            }
+        }
+    }
+}
+
+/// A copy that begins at a token (0 to 15) of a cache line.
+fn at_token_of_line<'a>(token: usize, bytes: &[u8], memory: &'a mut Vec<u8>) -> &'a [u8] {
+    memory.resize(bytes.len() + 128, 0);
+    let start = memory.as_ptr().align_offset(64) + 4 * token;
+    let copy = &mut memory[start..start + bytes.len()];
+    copy.copy_from_slice(bytes);
+    copy
+}
+
+#[test]
+fn lanes_keep_their_seeds() {
+    for &backend in Backend::available() {
+        // One for all calls: what it keeps of one must not show in the next.
+        let mut workspace = Workspace::default();
+        for len in sampled(LENGTHS, 5) {
+            for lanes in widths(backend, len) {
+                let apart: Vec<u64> =
+                    (1..=lanes as u64).map(|i| i.wrapping_mul(SEEDS[4])).collect();
+                let turned: Vec<u64> = apart.iter().rev().copied().collect();
+                // Every lane its own, in both orders; one for all; all but one, whichever it is.
+                let mut rounds = vec![apart, turned, vec![7; lanes]];
+                rounds.extend((0..lanes).map(|other| {
+                    let seeds = (0..lanes).map(|lane| if lane == other { 8 } else { 7 });
+                    seeds.collect()
+                }));
+                for seeds in rounds {
+                    let cases: Vec<Case> = (0..)
+                        .zip(seeds)
+                        .map(|(lane, seed)| {
+                            let case = Case::new(lane, len, 3, 54);
+                            // As schemes have it that chain under the salt's hash.
+                            Case { seed, chain_seed: seed.rotate_left(17), ..case }
+                        })
+                        .collect();
+                    let blocks: Vec<&[u8]> = cases.iter().map(|case| &case.bytes[..]).collect();
+                    check_walk_over(&blocks, backend, &cases, 3, false, &mut workspace);
+                }
             }
         }
     }
@@ -206,42 +344,181 @@ fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
 }
 
 fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
-    // The lanes' rows back to back, the last lane's first.
-    let place = |lane: usize| (cases.len() - 1 - lane) * count;
-    let mut rows = vec![0; count * cases.len()];
-    let mut hashes = vec![0; count * cases.len()];
-    let mut lanes: Vec<Lane<'_>> = (0..)
-        .zip(cases)
-        .map(|(i, case)| Lane {
-            blocks: &case.bytes,
-            left: count,
-            row: place(i),
-            position: 7,
-            seed: case.seed,
-            chain: ChainKeys::new(case.chain_seed),
-            state: case.state,
-            fragment_bits: case.bits,
-            prefix: case.prefix,
-            next: &[],
-        })
-        .collect();
-    let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
-    // In two calls, the second taking up where the first left off.
-    let mut workspace = Workspace::default();
+    let blocks: Vec<&[u8]> = cases.iter().map(|case| &case.bytes[..]).collect();
+    check_walk_over(&blocks, backend, cases, count, keep, &mut Workspace::default());
+}
+
+/// What is in the arena where no lane may write.
+const UNTOUCHED: u8 = 0xa5;
+
+/// Checks a walk over copies of the cases' bytes: what it writes, what it leaves alone, and what
+/// it would go on from.
+fn check_walk_over(
+    blocks: &[&[u8]],
+    backend: Backend,
+    cases: &[Case],
+    count: usize,
+    keep: bool,
+    workspace: &mut Workspace,
+) {
+    let expected: Vec<Expected> = cases.iter().map(Case::expected).collect();
     let len = cases[0].len;
-    backend.walk(count / 2, len, &mut lanes, &mut arena, &mut workspace);
-    backend.walk(count - count / 2, len, &mut lanes, &mut arena, &mut workspace);
-    for lane in &lanes {
-        assert!(lane.blocks.is_empty());
-        assert_eq!((lane.left, lane.position), (0, 7 + count as u64));
+    // The lanes' rows one after the other, the last lane's first; before and after each, one
+    // that belongs to none.
+    let place = |lane: usize| (cases.len() - 1 - lane) * (count + 1) + 1;
+    let room = cases.len() * (count + 1) + 1;
+    // In one call (after one for no block), and in two, the second taking up where the first
+    // left off.
+    for first in [0, count / 2] {
+        let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); room];
+        let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); room];
+        let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
+        let mut lanes: Vec<Lane<'_>> = cases
+            .iter()
+            .enumerate()
+            .map(|(i, case)| Lane {
+                blocks: blocks[i],
+                left: count,
+                row: place(i),
+                position: 7,
+                seed: case.seed,
+                chain: ChainKeys::new(case.chain_seed),
+                state: case.state,
+                fragment_bits: case.bits,
+                prefix: case.prefix,
+                next: &blocks[i][blocks[i].len().saturating_sub(1)..],
+            })
+            .collect();
+        let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
+        backend.walk(first, len, &mut lanes, &mut arena, workspace);
+        backend.walk(count - first, len, &mut lanes, &mut arena, workspace);
+        for (i, (lane, expected)) in lanes.iter().zip(&expected).enumerate() {
+            let what = format!(
+                "{backend}, lane {i} of {}, {first} of {count} blocks of {len}",
+                cases.len()
+            );
+            assert!(lane.blocks.is_empty(), "{what}");
+            assert_eq!((lane.left, lane.position), (0, 7 + count as u64), "{what}");
+            assert_eq!((lane.state, lane.prefix), (expected.state, expected.prefix), "{what}");
+            let places = place(i)..place(i) + count;
+            assert_eq!(lane.row, places.end, "{what}");
+            assert_eq!(rows[places.clone()], expected.rows, "{what}");
+            expected_rows[places.clone()].copy_from_slice(&expected.rows);
+            if keep {
+                assert_eq!(hashes[places.clone()], expected.hashes, "{what}");
+                expected_hashes[places].copy_from_slice(&expected.hashes);
+            }
+        }
+        // Nothing else was written.
+        assert_eq!(rows, expected_rows, "{backend}, {count} blocks of {len}");
+        assert_eq!(hashes, expected_hashes, "{backend}, {count} blocks of {len}");
     }
-    for (i, case) in cases.iter().enumerate() {
-        let (expected_hashes, expected_rows) = case.expected();
-        let what = format!("{backend}, lane {i} of {}, {count} blocks of {len}", cases.len());
-        let places = place(i)..place(i) + count;
-        assert_eq!(rows[places.clone()], expected_rows, "{what}");
-        if keep {
-            assert_eq!(hashes[places], expected_hashes, "{what}");
+}
+
+/// Tokens beside pages that cannot be read. A read outside of a lane's tokens ends the test
+/// process with a signal; `--nocapture` and a debugger say which case it was.
+#[cfg(all(unix, not(miri)))]
+mod guarded {
+    #![allow(unsafe_code)]
+
+    use std::ptr::NonNull;
+    use std::{io, ptr, slice};
+
+    use super::*;
+
+    /// Memory between two pages that cannot be read.
+    struct Guarded {
+        /// The first of the pages.
+        mapping: NonNull<u8>,
+        page: usize,
+        /// What can be read: whole pages.
+        size: usize,
+    }
+
+    impl Guarded {
+        /// Room for so many bytes at the least.
+        fn new(room: usize) -> Self {
+            // SAFETY: asks for a number.
+            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+            let size = room.next_multiple_of(page);
+            // SAFETY: a new mapping, wherever the system likes: no memory of anybody's.
+            let mapping = unsafe {
+                libc::mmap(
+                    ptr::null_mut(),
+                    size + 2 * page,
+                    libc::PROT_NONE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                )
+            };
+            assert_ne!(mapping, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+            // SAFETY: all of the mapping but its first page and its last.
+            let opened = unsafe {
+                libc::mprotect(mapping.byte_add(page), size, libc::PROT_READ | libc::PROT_WRITE)
+            };
+            assert_eq!(opened, 0, "{}", io::Error::last_os_error());
+            Self { mapping: NonNull::new(mapping.cast()).expect("a mapping"), page, size }
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: these pages can be read and written, are zeroed by the system, and borrowed
+            // as `self` is.
+            unsafe { slice::from_raw_parts_mut(self.mapping.as_ptr().add(self.page), self.size) }
+        }
+
+        /// A copy right before the page that cannot be read.
+        fn at_the_end(&mut self, bytes: &[u8]) -> &[u8] {
+            let start = self.size - bytes.len();
+            let copy = &mut self.bytes()[start..];
+            copy.copy_from_slice(bytes);
+            copy
+        }
+
+        /// A copy right after the page that cannot be read.
+        fn at_the_start(&mut self, bytes: &[u8]) -> &[u8] {
+            let copy = &mut self.bytes()[..bytes.len()];
+            copy.copy_from_slice(bytes);
+            copy
+        }
+    }
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            // SAFETY: the whole mapping, which nobody borrows any more.
+            unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.size + 2 * self.page) };
+        }
+    }
+
+    /// The most blocks of a call: a vector of eight, and one more.
+    const MOST_BLOCKS: usize = 9;
+
+    #[test]
+    fn lanes_read_nothing_outside_their_tokens() {
+        let mut memory: Vec<Guarded> = (0..MAX_LANES)
+            .map(|_| Guarded::new(MOST_BLOCKS * LENGTHS[LENGTHS.len() - 1]))
+            .collect();
+        // Every length that takes folds, since each lies in other pieces; and one length on
+        // either side of where stripes begin and accumulators are scrambled.
+        let lengths = (1..=240).chain([241, 244, 247, 255, 256, 257, 1023, 1024, 1025, 2048, 2052]);
+        for &backend in Backend::available() {
+            for len in lengths.clone() {
+                for lanes in widths(backend, len) {
+                    for count in 1..=MOST_BLOCKS {
+                        let cases: Vec<Case> =
+                            (0..lanes).map(|lane| Case::new(lane as u64, len, count, 54)).collect();
+                        for place in [Guarded::at_the_end, Guarded::at_the_start] {
+                            let blocks: Vec<&[u8]> = (memory.iter_mut().zip(&cases))
+                                .map(|(memory, case)| place(memory, &case.bytes))
+                                .collect();
+                            // With the hashes kept, and without: paths of their own.
+                            let keep = count % 2 == 0;
+                            let workspace = &mut Workspace::default();
+                            check_walk_over(&blocks, backend, &cases, count, keep, workspace);
+                        }
+                    }
+                }
+            }
         }
     }
 }
