@@ -553,7 +553,7 @@ fn check_counting(backend: Backend, slots: usize, count: usize, first: u64) {
     let bytes: Vec<u8> =
         (0..(slots * count) as u64).flat_map(|i| frame((first + i) as u32)).collect();
     let case = Case { bytes, ..Case::new(3, 13 * slots, count, 46) };
-    let (expected_hashes, expected_rows) = case.expected();
+    let expected = case.expected();
     for keep in [false, true] {
         let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
         let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
@@ -570,8 +570,8 @@ fn check_counting(backend: Backend, slots: usize, count: usize, first: u64) {
         let counting = Counting { block: &block, slot_bytes: 13, offset: 1, first };
         backend.walk_counting(count, &counting, &mut lane, &mut arena, &mut Workspace::default());
         let what = format!("{backend}, {count} blocks of {slots} slots from {first}");
-        assert_eq!(rows, expected_rows, "{what}");
-        assert!(!keep || hashes == expected_hashes, "{what}");
+        assert_eq!(rows, expected.rows, "{what}");
+        assert!(!keep || hashes == expected.hashes, "{what}");
         assert_eq!((lane.left, lane.position), (0, count as u64));
     }
 }
