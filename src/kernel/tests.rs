@@ -16,10 +16,16 @@ const SEEDS: [u64; 6] = [0, 1, 1337, 1 << 63, 0x1349_cde1_2770_5c16, u64::MAX];
 /// The longest input of the exhaustive tests: past four scrambles of 1,024 bytes each.
 const LONGEST: usize = 4300;
 
-/// All of them; under Miri, which takes a thousand times as long, every so many-th. Steps are
+/// All of them; under Miri, which takes thousands of times as long, every so many-th. Steps are
 /// prime to 2 and 4, so that no residue is left out.
 fn sampled<T>(all: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
     all.into_iter().step_by(if cfg!(miri) { step } else { 1 })
+}
+
+/// 1 to `LONGEST`; where they are sampled, most of them of those that take folds.
+fn every_length() -> impl Iterator<Item = usize> {
+    const FEW_STRIPES: usize = 260;
+    sampled(1..=FEW_STRIPES, 23).chain(sampled(FEW_STRIPES + 1..=LONGEST, 1621))
 }
 
 fn sample(len: usize) -> Vec<u8> {
@@ -80,7 +86,7 @@ fn a_backend_that_cannot_run_is_an_error_that_lists_those_that_can() {
 fn hash_equals_xxhash_rust_at_every_length() {
     let bytes = sample(LONGEST);
     for &backend in Backend::available() {
-        for len in sampled(1..=LONGEST, 97) {
+        for len in every_length() {
             for seed in SEEDS {
                 assert_eq!(
                     hash_one(backend, &bytes[..len], seed),
@@ -115,10 +121,11 @@ const LENGTHS: [usize; 17] = [
 
 #[test]
 fn hash_equals_xxhash_rust_at_every_token_offset() {
-    let tokens: Vec<u32> = bytemuck::cast_slice(&sample(4 * 4096)).to_vec();
+    let bytes = sample(4 * 4096);
+    let tokens: Vec<u32> = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
     for &backend in Backend::available() {
-        for offset in 0..16 {
-            for len in sampled(LENGTHS, 3) {
+        for offset in sampled(0..16, 5) {
+            for len in sampled(LENGTHS, 7) {
                 let bytes: &[u8] = bytemuck::cast_slice(&tokens[offset..]);
                 assert_eq!(
                     hash_one(backend, &bytes[..len], 1337),
@@ -133,8 +140,8 @@ fn hash_equals_xxhash_rust_at_every_token_offset() {
 #[test]
 fn hash_of_many_is_the_hash_of_each() {
     for &backend in Backend::available() {
-        for count in sampled(0..=33, 5) {
-            for len in sampled(LENGTHS, 3) {
+        for count in sampled(0..=33, 17) {
+            for len in sampled(LENGTHS, 7) {
                 let bytes = sample(count * len);
                 let hashes = hash_all(backend, &bytes, len, 1337, &mut Workspace::default());
                 let each: Vec<u64> =
@@ -227,9 +234,9 @@ fn walk_hashes_chains_and_packs() {
     // and around the distance at which streams are fetched ahead (1,024 bytes: 16 blocks of 64).
     let counts = || (0..=33).chain(COUNTS);
     for &backend in Backend::available() {
-        for len in sampled(LENGTHS, 3) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
-                for (round, count) in sampled(counts().enumerate(), 9) {
+                for (round, count) in sampled(counts().enumerate(), 23) {
                     let cases: Vec<Case> = (0..lanes)
                         .map(|lane| {
                             // Lanes of one layout, and of all three.
@@ -250,7 +257,7 @@ fn walk_takes_every_length() {
     // what becomes of lanes; from there on, one and the most.
     const EVERY_WIDTH: usize = 240 + 64;
     for &backend in Backend::available() {
-        for len in sampled(1..=LONGEST, 97) {
+        for len in every_length() {
             let most = *backend.lanes(len).end();
             for lanes in widths(backend, len).filter(|&lanes| len <= EVERY_WIDTH || lanes == most) {
                 let cases: Vec<Case> =
@@ -264,13 +271,15 @@ fn walk_takes_every_length() {
 #[test]
 fn walk_takes_tokens_at_every_offset() {
     for &backend in Backend::available() {
-        for len in sampled(LENGTHS, 3) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let cases: Vec<Case> =
                     (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
                 let mut memory = vec![Vec::new(); lanes];
                 // All lanes at one place in a cache line, and each at another: 5 is prime to 16.
-                for (offset, step) in (0..16).flat_map(|offset| [(offset, 0), (offset, 5)]) {
+                for (offset, step) in
+                    sampled(0..16, 5).flat_map(|offset| [(offset, 0), (offset, 5)])
+                {
                     let blocks: Vec<&[u8]> = cases
                         .iter()
                         .zip(&mut memory)
@@ -301,7 +310,7 @@ fn lanes_keep_their_seeds() {
     for &backend in Backend::available() {
         // One for all calls: what it keeps of one must not show in the next.
         let mut workspace = Workspace::default();
-        for len in sampled(LENGTHS, 3) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let apart: Vec<u64> =
                     (1..=lanes as u64).map(|i| i.wrapping_mul(SEEDS[4])).collect();
