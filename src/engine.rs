@@ -15,14 +15,17 @@ use crate::run::{Batch, Output, Scratch};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
 
-/// Bytes of tokens below which a batch stays on the calling thread, and the least that a task
-/// is made of: at some 10 GB/s a thread takes 25 µs for it, several times what it costs to
-/// wake another.
-const TASK_BYTES: usize = 256 << 10;
+/// Bytes of tokens below which a batch stays on the calling thread: about 100 µs of work. Waking a
+/// thread takes some 10 µs, often several times that, and for less it loses as often as it wins
+/// (`perf/threads.md`).
+const FAN_OUT_BYTES: usize = 2 << 20;
+
+/// The least that a task is made of: some 8 µs of work.
+const TASK_BYTES: usize = 128 << 10;
 
 /// Tasks a thread that a large batch is cut into, so that one that is held up is not waited
 /// for.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 8;
 
 /// How many tokens make a block; at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,7 +218,7 @@ impl<S: Scheme> Engine<S> {
     fn pool_for(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
         let task_bytes = match self.task_bytes {
             Some(forced) => forced,
-            None if bytes < 2 * TASK_BYTES => return None,
+            None if bytes < FAN_OUT_BYTES => return None,
             None => (bytes / (self.threads * TASKS_PER_THREAD)).max(TASK_BYTES),
         };
         let pool = match &self.pool {

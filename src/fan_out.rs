@@ -5,11 +5,14 @@
 //! does from 240 bytes a block on: then it is cut into pieces whose blocks are hashed on any
 //! thread. Whoever finishes a piece that the chain waits for goes on with the chain; nobody
 //! waits for it.
+//!
+//! Each thread has a share of the tasks, neighbours, and takes those of others when it is done:
+//! from batch to batch a thread mostly writes the rows that it wrote before, which its own cache
+//! still has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::vec;
 
 use bytemuck::TransparentWrapper;
 use rayon::ThreadPool;
@@ -27,8 +30,19 @@ enum Task<'a, R> {
     /// Whole requests.
     Requests { range: Range<usize>, output: Output<'a, R>, bytes: usize },
     /// Some blocks of a large request, whose hashes are to be worked out.
-    Piece { large: usize, piece: Piece<'a> },
+    Piece { large: usize, piece: Piece<'a>, bytes: usize },
 }
+
+impl<R> Task<'_, R> {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Requests { bytes, .. } | Self::Piece { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// The tasks of a thread.
+type Share<'a, R> = Mutex<VecDeque<Task<'a, R>>>;
 
 /// The tasks of a batch, and the requests that some of them are pieces of.
 type Cut<'a, R> = (Vec<Task<'a, R>>, Vec<Large<'a, R>>);
@@ -74,31 +88,38 @@ impl<S: Scheme> Batch<'_, '_, S> {
         if scratches.len() <= helpers {
             scratches.resize_with(helpers + 1, Scratch::default);
         }
-        let tasks = Mutex::new(tasks.into_iter());
+        let shares = share_out(tasks, helpers + 1);
         let (own, others) = scratches.split_first_mut().expect("there is one more than helpers");
         // The calling thread works, too: it need not wake a thread only to wait for it.
         pool.in_place_scope(|scope| {
-            for scratch in others.iter_mut().take(helpers) {
-                scope.spawn(|_| self.work(&tasks, &large, scratch));
+            let (shares, large) = (&shares, &large);
+            for (i, scratch) in (1..=helpers).zip(others) {
+                scope.spawn(move |_| self.work(i, shares, large, scratch));
             }
-            self.work(&tasks, &large, own);
+            self.work(0, shares, large, own);
         });
     }
 
-    /// Does tasks as long as there are any.
+    /// Does the tasks of one share, and then those of the others.
     fn work<'a>(
         &self,
-        tasks: &Mutex<vec::IntoIter<Task<'a, S::Row>>>,
+        own: usize,
+        shares: &[Share<'a, S::Row>],
         large: &[Large<'a, S::Row>],
         scratch: &mut Scratch,
     ) {
-        loop {
-            let task = lock(tasks).next();
-            match task {
-                None => return,
-                Some(Task::Requests { range, output, .. }) => self.run(range, output, scratch),
-                Some(Task::Piece { large: index, piece }) => {
-                    self.run_piece(&large[index], piece, scratch);
+        let (before, from) = shares.split_at(own);
+        for (i, share) in from.iter().chain(before).enumerate() {
+            // From the front of one's own, from the back of another's: what is last there.
+            let take = if i == 0 { VecDeque::pop_front } else { VecDeque::pop_back };
+            loop {
+                let task = take(&mut *lock(share));
+                match task {
+                    None => break,
+                    Some(Task::Requests { range, output, .. }) => self.run(range, output, scratch),
+                    Some(Task::Piece { large: index, piece, .. }) => {
+                        self.run_piece(&large[index], piece, scratch);
+                    }
                 }
             }
         }
@@ -127,8 +148,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         chain.under_way = Some((lane, output));
     }
 
-    /// Cuts the batch. Requests that are hashed in pieces come apart; the largest tasks are
-    /// first, so that the last ones are small.
+    /// Cuts the batch. Requests that are hashed in pieces come apart.
     fn cut<'a>(
         &'a self,
         task_bytes: usize,
@@ -172,8 +192,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
             };
             let step = (task_bytes / plan.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {
+                let bytes = hashes.len() * plan.block_bytes();
                 let piece = Piece { start: i * step, hashes };
-                tasks.push(Task::Piece { large: large.len(), piece });
+                tasks.push(Task::Piece { large: large.len(), piece, bytes });
             }
             let under_way = Some((self.lane(index, plan.first_row), output));
             let chain = PiecedChain { hashed: BTreeMap::new(), next: 0, under_way };
@@ -182,13 +203,29 @@ impl<S: Scheme> Batch<'_, '_, S> {
         tasks.push(Task::Requests { range, output: output.take(blocks), bytes });
         // Where a large request came first or last, or two met.
         tasks.retain(|task| !matches!(task, Task::Requests { bytes: 0, .. }));
-        tasks.sort_by_key(|task| match task {
-            // A chain cannot be hastened: what it waits for goes first.
+        (tasks, large)
+    }
+}
+
+/// Hands tasks out in shares of about the same number of bytes. In each, what takes longest to be
+/// done is first: a large request's chain waits for its pieces, and cannot be hastened.
+fn share_out<R>(tasks: Vec<Task<'_, R>>, count: usize) -> Vec<Share<'_, R>> {
+    let all: usize = tasks.iter().map(Task::bytes).sum();
+    let mut shares: Vec<VecDeque<_>> = (0..count).map(|_| VecDeque::new()).collect();
+    let mut bytes = 0;
+    for task in tasks {
+        // By where its middle lies.
+        let middle = bytes + task.bytes() / 2;
+        bytes += task.bytes();
+        shares[(middle * count / all.max(1)).min(count - 1)].push_back(task);
+    }
+    for share in &mut shares {
+        share.make_contiguous().sort_by_key(|task| match task {
             Task::Piece { .. } => 0,
             Task::Requests { bytes, .. } => usize::MAX - bytes,
         });
-        (tasks, large)
     }
+    shares.into_iter().map(Mutex::new).collect()
 }
 
 /// Locks what no thread leaves half done: a panic is passed on by the scope in any case.

@@ -25,7 +25,7 @@ fn sampled<T>(all: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<It
 /// 1 to `LONGEST`; where they are sampled, most of them of those that take folds.
 fn every_length() -> impl Iterator<Item = usize> {
     const FEW_STRIPES: usize = 260;
-    sampled(1..=FEW_STRIPES, 23).chain(sampled(FEW_STRIPES + 1..=LONGEST, 811))
+    sampled(1..=FEW_STRIPES, 23).chain(sampled(FEW_STRIPES + 1..=LONGEST, 1621))
 }
 
 fn sample(len: usize) -> Vec<u8> {
@@ -125,7 +125,7 @@ fn hash_equals_xxhash_rust_at_every_token_offset() {
     let tokens: Vec<u32> = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
     for &backend in Backend::available() {
         for offset in sampled(0..16, 5) {
-            for len in sampled(LENGTHS, 5) {
+            for len in sampled(LENGTHS, 7) {
                 let bytes: &[u8] = bytemuck::cast_slice(&tokens[offset..]);
                 assert_eq!(
                     hash_one(backend, &bytes[..len], 1337),
@@ -140,8 +140,8 @@ fn hash_equals_xxhash_rust_at_every_token_offset() {
 #[test]
 fn hash_of_many_is_the_hash_of_each() {
     for &backend in Backend::available() {
-        for count in sampled(0..=33, 11) {
-            for len in sampled(LENGTHS, 5) {
+        for count in sampled(0..=33, 17) {
+            for len in sampled(LENGTHS, 7) {
                 let bytes = sample(count * len);
                 let hashes = hash_all(backend, &bytes, len, 1337, &mut Workspace::default());
                 let each: Vec<u64> =
@@ -234,9 +234,9 @@ fn walk_hashes_chains_and_packs() {
     // and around the distance at which streams are fetched ahead (1,024 bytes: 16 blocks of 64).
     let counts = || (0..=33).chain(COUNTS);
     for &backend in Backend::available() {
-        for len in sampled(LENGTHS, 5) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
-                for (round, count) in sampled(counts().enumerate(), 13) {
+                for (round, count) in sampled(counts().enumerate(), 23) {
                     let cases: Vec<Case> = (0..lanes)
                         .map(|lane| {
                             // Lanes of one layout, and of all three.
@@ -271,7 +271,7 @@ fn walk_takes_every_length() {
 #[test]
 fn walk_takes_tokens_at_every_offset() {
     for &backend in Backend::available() {
-        for len in sampled(LENGTHS, 5) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let cases: Vec<Case> =
                     (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
@@ -310,7 +310,7 @@ fn lanes_keep_their_seeds() {
     for &backend in Backend::available() {
         // One for all calls: what it keeps of one must not show in the next.
         let mut workspace = Workspace::default();
-        for len in sampled(LENGTHS, 5) {
+        for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let apart: Vec<u64> =
                     (1..=lanes as u64).map(|i| i.wrapping_mul(SEEDS[4])).collect();
