@@ -181,6 +181,7 @@ impl Backend {
     }
 
     /// Whether blocks of `len` bytes that only count up are hashed without being written.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub(crate) fn counts(self, len: usize) -> bool {
         match self {
             Self::Scalar | Self::Portable => false,
@@ -193,6 +194,7 @@ impl Backend {
 
     /// [`walk`](Self::walk) over the next `count` blocks of one lane, which are not in its bytes
     /// and need not be written anywhere. Only where the backend [`counts`](Self::counts).
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub(crate) fn walk_counting(
         self,
         count: usize,
@@ -270,6 +272,7 @@ impl Workspace {
 
 /// Consecutive blocks that are alike but for a number in each slot: it grows by one from slot to
 /// slot and from block to block.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct Counting<'a> {
     /// One block, with zeros for the numbers.
     pub(crate) block: &'a [u8],
