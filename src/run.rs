@@ -151,6 +151,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
             order.sort_unstable();
         }
         let mut order = &order[..];
+        if let [only] = order {
+            // Spared the room for others.
+            let len = only.block_size() * TOKEN_BYTES;
+            let mut lane = self.lane(only.index, first_row);
+            self.advance(lane.left, len, slice::from_mut(&mut lane), &mut arena, workspace);
+            return;
+        }
         let mut lanes = [Lane::default(); MAX_LANES];
         while let Some(first) = order.first() {
             let block_size = first.block_size();
