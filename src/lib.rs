@@ -44,6 +44,7 @@ mod engine;
 mod error;
 mod fan_out;
 mod fetch;
+mod images;
 mod kernel;
 mod lineages;
 mod plan;

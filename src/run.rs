@@ -6,24 +6,14 @@ use std::slice;
 use bytemuck::TransparentWrapper;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::kernel::{Arena, Backend, Counting, Lane, MAX_LANES, Workspace};
+use crate::images::Frames;
+use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, Plans};
 use crate::plh::Mode;
-use crate::request::Request;
 use crate::scheme::Scheme;
-use crate::scheme::encode::{
-    FRAME_BYTES, PLACE_OFFSET, SLACK, Stretch, Stretches, TOKEN_BYTES, blocks_inside,
-    encode_frames, encode_without_places,
-};
+use crate::scheme::encode::TOKEN_BYTES;
 use crate::scheme::sealed::{General, Layout};
 use crate::xxh3::keys::ChainKeys;
-
-/// How many bytes of frames are written before they are hashed: few enough to stay in the
-/// first-level cache.
-const FRAMES_AT_ONCE: usize = 8 << 10;
-
-/// How many blocks inside a run make it worth while to count rather than to write their frames.
-const SHORTEST_COUNT: usize = 6;
 
 /// How many blocks make it worth while to go on side by side with dead lanes among them.
 const SHORTEST_WALK: usize = 16;
@@ -49,7 +39,7 @@ pub(crate) struct Scratch {
     /// The requests of a task that are hashed from their tokens alone, in the order in which
     /// they are.
     order: Vec<Waiting>,
-    frames: Vec<[u8; FRAME_BYTES]>,
+    frames: Frames,
 }
 
 /// A request that waits for its turn.
@@ -254,7 +244,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// Takes every lane `count` blocks on, in as many calls as layouts ask for.
-    fn advance(
+    pub(crate) fn advance(
         &self,
         mut count: usize,
         len: usize,
@@ -268,126 +258,10 @@ impl<S: Scheme> Batch<'_, '_, S> {
             count -= together;
         }
     }
-
-    /// One request with multimodal runs. Text stretches are hashed where they lie, framed ones
-    /// by way of the scratch memory.
-    fn run_stretches(
-        &self,
-        request: &Request<'_>,
-        plan: &Plan,
-        lane: Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-        frames: &mut Vec<[u8; FRAME_BYTES]>,
-    ) {
-        let block_size = plan.block_size as usize;
-        let first_token = plan.first_token();
-        let runs = self.plans.runs(plan, request);
-        let blocks_at_once = (FRAMES_AT_ONCE / (block_size * FRAME_BYTES)).max(1);
-        let mut lane = lane.over(&[]);
-        for stretch in Stretches::new(runs, first_token, block_size, plan.blocks as usize) {
-            match stretch {
-                Stretch::Text(range) => {
-                    let tokens = &request.tokens[range.start * block_size..range.end * block_size];
-                    let len = block_size * TOKEN_BYTES;
-                    let tokens = bytemuck::cast_slice(tokens);
-                    self.advance_over(tokens, range.len(), len, &mut lane, arena, workspace);
-                }
-                Stretch::Framed(range, mut runs) => {
-                    let len = block_size * FRAME_BYTES;
-                    let mut start = range.start;
-                    while start < range.end {
-                        let left = start..range.end;
-                        let inside = blocks_inside(&mut runs, first_token, block_size, left);
-                        let worth_while =
-                            self.backend.counts(len) && inside.len() >= SHORTEST_COUNT;
-                        if worth_while && inside.start == start {
-                            let run = &runs[0];
-                            let place = first_token + start * block_size - run.offset;
-                            if place + inside.len() * block_size <= u32::MAX as usize {
-                                reserve(frames, block_size);
-                                encode_without_places(run.mm_hash, &mut frames[..block_size]);
-                                let counting = Counting {
-                                    block: frames[..block_size].as_flattened(),
-                                    slot_bytes: FRAME_BYTES,
-                                    offset: PLACE_OFFSET,
-                                    first: place as u64,
-                                };
-                                self.advance_counting(
-                                    inside.len(),
-                                    &counting,
-                                    &mut lane,
-                                    arena,
-                                    workspace,
-                                );
-                                start = inside.end;
-                                continue;
-                            }
-                        }
-                        let end = if worth_while && inside.start > start {
-                            inside.start
-                        } else {
-                            range.end
-                        };
-                        let blocks = start..end.min(start + blocks_at_once);
-                        let slots = blocks.start * block_size..blocks.end * block_size;
-                        let (count, position) = (slots.len(), first_token + slots.start);
-                        reserve(frames, count + SLACK);
-                        let tokens = &request.tokens[slots.start..];
-                        encode_frames(tokens, count, position, &mut runs, frames);
-                        let bytes = frames[..count].as_flattened();
-                        self.advance_over(bytes, blocks.len(), len, &mut lane, arena, workspace);
-                        start = blocks.end;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes a lane by itself `count` blocks on, which lie elsewhere.
-    fn advance_over(
-        &self,
-        blocks: &[u8],
-        count: usize,
-        len: usize,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
-        let mut part = lane.over(blocks);
-        self.advance(count, len, slice::from_mut(&mut part), arena, workspace);
-        *lane = part.over(&[]);
-    }
-
-    /// Takes a lane by itself `count` blocks on, which need not lie anywhere.
-    fn advance_counting(
-        &self,
-        count: usize,
-        counting: &Counting<'_>,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
-        let slots = (counting.block.len() / counting.slot_bytes) as u64;
-        let mut done = 0;
-        while done < count {
-            let together = lay_out(slice::from_mut(lane), count - done);
-            let counting = Counting { first: counting.first + done as u64 * slots, ..*counting };
-            self.backend.walk_counting(together, &counting, lane, arena, workspace);
-            done += together;
-        }
-    }
-}
-
-/// Makes room for `count` frames.
-fn reserve(frames: &mut Vec<[u8; FRAME_BYTES]>, count: usize) {
-    if frames.len() < count {
-        frames.resize(count, [0; FRAME_BYTES]);
-    }
 }
 
 /// Sets how lanes pack their next rows; gives how many of the next `count` blocks it holds for.
-fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
+pub(crate) fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
     let mut together = count;
     for lane in lanes {
         let mode = mode_of(lane.position);

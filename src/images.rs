@@ -1,0 +1,180 @@
+//! Requests with multimodal runs: what of them is hashed from where.
+
+use std::ops::Range;
+use std::slice;
+
+use crate::kernel::{Arena, Counting, Lane, Workspace};
+use crate::plan::Plan;
+use crate::request::{MmRun, Request};
+use crate::run::{Batch, lay_out};
+use crate::scheme::Scheme;
+use crate::scheme::encode::{
+    FRAME_BYTES, PLACE_OFFSET, SLACK, Stretch, Stretches, TOKEN_BYTES, blocks_inside,
+    encode_frames, encode_without_places,
+};
+
+/// How many bytes of frames are written before they are hashed: few enough to stay in the
+/// first-level cache.
+const FRAMES_AT_ONCE: usize = 8 << 10;
+
+/// How many blocks inside a run make it worth while to count rather than to write their frames.
+const SHORTEST_COUNT: usize = 6;
+
+/// A thread's memory for frames.
+pub(crate) type Frames = Vec<[u8; FRAME_BYTES]>;
+
+impl<S: Scheme> Batch<'_, '_, S> {
+    /// One request with multimodal runs. Text stretches are hashed where they lie, framed ones
+    /// by way of the scratch memory.
+    pub(crate) fn run_stretches(
+        &self,
+        request: &Request<'_>,
+        plan: &Plan,
+        lane: Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+        frames: &mut Frames,
+    ) {
+        let block_size = plan.block_size as usize;
+        let runs = self.plans.runs(plan, request);
+        let mut lane = lane.over(&[]);
+        let stretches = Stretches::new(runs, plan.first_token(), block_size, plan.blocks as usize);
+        for stretch in stretches {
+            match stretch {
+                Stretch::Text(range) => {
+                    let tokens = &request.tokens[range.start * block_size..range.end * block_size];
+                    let len = block_size * TOKEN_BYTES;
+                    let tokens = bytemuck::cast_slice(tokens);
+                    self.advance_over(tokens, range.len(), len, &mut lane, arena, workspace);
+                }
+                Stretch::Framed(range, runs) => {
+                    let framed = Framed { tokens: request.tokens, plan, runs };
+                    self.run_framed(range, framed, &mut lane, arena, workspace, frames);
+                }
+            }
+        }
+    }
+
+    /// A stretch of framed blocks. Where many of them lie inside one run they are counted, if the
+    /// backend can; the others are written.
+    fn run_framed(
+        &self,
+        range: Range<usize>,
+        mut framed: Framed<'_>,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+        frames: &mut Frames,
+    ) {
+        let len = framed.block_size() * FRAME_BYTES;
+        let at_once = (FRAMES_AT_ONCE / len).max(1);
+        let mut start = range.start;
+        while start < range.end {
+            let inside = match self.backend.counts(len) {
+                true => framed.inside(start..range.end),
+                false => range.end..range.end,
+            };
+            if inside.start == start && inside.len() >= SHORTEST_COUNT {
+                let counting = framed.count(start, frames);
+                self.advance_counting(inside.len(), &counting, lane, arena, workspace);
+                start = inside.end;
+            } else {
+                let end = if inside.len() >= SHORTEST_COUNT { inside.start } else { range.end };
+                let blocks = start..end.min(start + at_once);
+                start = blocks.end;
+                let count = blocks.len();
+                let bytes = framed.write(blocks, frames);
+                self.advance_over(bytes, count, len, lane, arena, workspace);
+            }
+        }
+    }
+
+    /// Takes a lane by itself `count` blocks on, which lie elsewhere.
+    fn advance_over(
+        &self,
+        blocks: &[u8],
+        count: usize,
+        len: usize,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        let mut part = lane.over(blocks);
+        self.advance(count, len, slice::from_mut(&mut part), arena, workspace);
+        *lane = part.over(&[]);
+    }
+
+    /// Takes a lane by itself `count` blocks on, which need not lie anywhere.
+    fn advance_counting(
+        &self,
+        count: usize,
+        counting: &Counting<'_>,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        let slots = (counting.block.len() / counting.slot_bytes) as u64;
+        let mut done = 0;
+        while done < count {
+            let together = lay_out(slice::from_mut(lane), count - done);
+            let counting = Counting { first: counting.first + done as u64 * slots, ..*counting };
+            self.backend.walk_counting(together, &counting, lane, arena, workspace);
+            done += together;
+        }
+    }
+}
+
+/// A stretch of framed blocks: what its frames are made of.
+struct Framed<'a> {
+    tokens: &'a [u32],
+    plan: &'a Plan,
+    /// Those that have not ended.
+    runs: &'a [MmRun],
+}
+
+impl Framed<'_> {
+    fn block_size(&self) -> usize {
+        self.plan.block_size as usize
+    }
+
+    /// Which of `blocks` lie inside the first run; none where their places need more than 32 bits.
+    fn inside(&mut self, blocks: Range<usize>) -> Range<usize> {
+        let end = blocks.end;
+        let (first_token, block_size) = (self.plan.first_token(), self.block_size());
+        let inside = blocks_inside(&mut self.runs, first_token, block_size, blocks);
+        let fits = |run: &MmRun| run.length <= u32::MAX as usize;
+        if self.runs.first().is_some_and(fits) { inside } else { end..end }
+    }
+
+    /// The blocks from `start` on, which lie inside the first run.
+    fn count<'f>(&self, start: usize, frames: &'f mut Frames) -> Counting<'f> {
+        let block_size = self.block_size();
+        let run = &self.runs[0];
+        reserve(frames, block_size);
+        let frames = &mut frames[..block_size];
+        encode_without_places(run.mm_hash, frames);
+        Counting {
+            block: frames.as_flattened(),
+            slot_bytes: FRAME_BYTES,
+            offset: PLACE_OFFSET,
+            first: (self.plan.first_token() + start * block_size - run.offset) as u64,
+        }
+    }
+
+    /// The bytes of some blocks.
+    fn write<'f>(&mut self, blocks: Range<usize>, frames: &'f mut Frames) -> &'f [u8] {
+        let block_size = self.block_size();
+        let slots = blocks.start * block_size..blocks.end * block_size;
+        let (count, position) = (slots.len(), self.plan.first_token() + slots.start);
+        reserve(frames, count + SLACK);
+        encode_frames(&self.tokens[slots.start..], count, position, &mut self.runs, frames);
+        frames[..count].as_flattened()
+    }
+}
+
+/// Makes room for `count` frames.
+fn reserve(frames: &mut Frames, count: usize) {
+    if frames.len() < count {
+        frames.resize(count, [0; FRAME_BYTES]);
+    }
+}
