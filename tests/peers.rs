@@ -63,6 +63,31 @@ fn every_block_size_in_one_batch() {
     hash_and_check(&prompts, Columns::BLOCK_HASHES);
 }
 
+/// Images that fill many blocks, which some backends hash without writing their frames: from the
+/// first token on, one right after another, a short one between long ones, from inside a block, up
+/// to the last token; past the change of layout at block 256 with the small block sizes; and with
+/// frames of up to 240 bytes (18 slots) and more.
+#[test]
+fn images_of_many_blocks() {
+    const TOKENS: usize = 3000;
+    let run = |offset, length| MmRun { mm_hash: !(offset as u64), offset, length };
+    let long = vec![run(0, 400), run(400, 333), run(740, 3), run(745, 1200), run(2001, 999)];
+    let prompts: Vec<Prompt> = (1..=22)
+        .chain([32, 64])
+        .flat_map(|block_size| {
+            [long.clone(), vec![run(7, 8 * block_size as usize)]].map(|mm_runs| Prompt {
+                tokens: splitmix64(block_size.into(), TOKENS, 1 << 32),
+                salt: (block_size % 3 == 0).then(|| format!("tenant-{block_size}")),
+                lora_name: None,
+                mm_runs,
+                block_size,
+            })
+        })
+        .collect();
+    hash_and_check(&prompts, Columns::NONE);
+    hash_and_check(&prompts, Columns::BLOCK_HASHES);
+}
+
 #[test]
 fn ragged_requests_side_by_side() {
     // Enough of one block size for groups of eight, with what is left over at their ends; some
