@@ -5,7 +5,7 @@ mod common;
 use common::{Prompt, splitmix64};
 use kvhash::{
     BlockHash, BlockSize, ChainSeed, Columns, DynamoPlh, Engine, Lineages, MmRun,
-    PositionalLineageHash, RequestError, SaltRule, SequenceHash,
+    PositionalLineageHash, Request, RequestError, SaltRule, SequenceHash,
 };
 use proptest::prelude::*;
 
@@ -145,4 +145,24 @@ fn bounds_of_runs_are_those_of_the_whole_prompt() {
         hash(11, 2),
         Err(RequestError::OutOfBounds { offset: 11, length: 2, tokens_len: 12 })
     );
+}
+
+/// Goes on in the middle of an image that fills many blocks, on every backend.
+#[test]
+fn an_image_of_many_blocks_goes_on() {
+    let tokens = splitmix64(5, 2000, 1 << 32);
+    let runs = [MmRun { mm_hash: 9, offset: 70, length: 900 }];
+    for &backend in kvhash::Backend::available() {
+        let engine = Engine::builder().backend(backend).build().unwrap();
+        let mut whole = Lineages::new();
+        engine.hash(&[Request::new(&tokens).mm_runs(&runs)], &mut whole);
+        let whole = whole.get(0).unwrap().plhs();
+        for blocks in [4, 5, 20, 50, 60, 61] {
+            let rest = &tokens[16 * blocks..];
+            let request = Request::new(rest).mm_runs(&runs).resume(whole[blocks - 1]);
+            let mut resumed = Lineages::new();
+            engine.hash(&[request], &mut resumed);
+            assert_eq!(resumed.get(0).unwrap().plhs(), &whole[blocks..], "{backend}, {blocks}");
+        }
+    }
 }
