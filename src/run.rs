@@ -192,10 +192,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         while !hashes.is_empty() {
             let together = lay_out(slice::from_mut(lane), hashes.len());
             let now = hashes.split_off(..together).expect("at most all of them");
-            self.backend.chain(now, lane, &mut rows[lane.row..lane.row + together]);
-            lane.row += together;
-            lane.left -= together;
-            lane.position += together as u64;
+            self.backend.chain(now, lane, rows);
         }
     }
 

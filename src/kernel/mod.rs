@@ -214,10 +214,11 @@ impl Backend {
         }
     }
 
-    /// Chains the hashes of a lane's next blocks and packs the rows.
+    /// Chains the hashes of a lane's next blocks, which are not in its bytes, and packs their rows.
     pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
+        let places = lane.take_unread(hashes.len());
         // A chain by itself has no lanes: all backends chain alike.
-        scalar::chain_alone(hashes, lane, rows);
+        scalar::chain_alone(hashes, lane, &mut rows[places]);
     }
 }
 

@@ -75,15 +75,13 @@ impl Chain {
     #[inline(always)]
     pub(crate) fn step(&mut self, block_hash: u64) -> u64 {
         let block = block_hash ^ self.keys.block;
-        let beside = opaque(beside_fold(copy(self.keyed), block, 16));
+        let beside = opaque(beside_fold(self.keyed, block, 16));
         let sum = beside.wrapping_add(fold64(self.keyed, block));
         // The avalanche, and beside its last step the xor with the key.
-        let mixed = copy(sum) ^ (sum >> 37);
-        let product = mixed.wrapping_mul(PRIME_AVALANCHE);
-        let beside = copy(product);
+        let product = (sum ^ (sum >> 37)).wrapping_mul(PRIME_AVALANCHE);
         let high = product >> 32;
-        self.keyed = opaque(beside ^ self.keys.parent) ^ high;
-        beside ^ high
+        self.keyed = opaque(product ^ self.keys.parent) ^ high;
+        product ^ high
     }
 }
 
@@ -101,27 +99,6 @@ fn opaque(#[allow(unused_mut)] mut number: u64) -> u64 {
             options(pure, nomem, nostack, preserves_flags)
         );
     }
-    number
-}
-
-/// The same number in another register, so that it is the copy which waits and not what the
-/// number was copied for.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn copy(number: u64) -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: touches two registers alone.
-    unsafe {
-        let copy;
-        std::arch::asm!(
-            "mov {0}, {1}",
-            out(reg) copy,
-            in(reg) number,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-        copy
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     number
 }
 
