@@ -10,6 +10,7 @@ use rayon::ThreadPool;
 use crate::error::EngineError;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
+use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
 use crate::run::{Batch, Output, Scratch};
 use crate::scheme::sealed::Layout;
@@ -170,9 +171,13 @@ impl<S: Scheme> Engine<S> {
             large_hashes,
         } = lineages;
         *columns = self.columns;
-        plans.make(&self.scheme, self.block_size.0, requests);
-        let (blocks, bytes) = (plans.rows, plans.bytes);
+        let planner = Planner { scheme: self.scheme, block_size: self.block_size.0 };
+        let batch: Batch<'_, '_, S> = Batch { backend: self.backend, planner, requests };
+        let (blocks, bytes) = batch.size();
+        plans.resize(requests.len(), Ok(Plan::default()));
         let output = Output {
+            plans,
+            first_row: 0,
             rows: room(rows, blocks),
             block_hashes: self
                 .columns
@@ -182,7 +187,6 @@ impl<S: Scheme> Engine<S> {
                 && self.columns.contains(Columns::SEQUENCE_HASHES))
             .then(|| room(sequence_hashes, blocks)),
         };
-        let batch: Batch<'_, '_, S> = Batch { backend: self.backend, requests, plans };
         match may_fan_out.then(|| self.pool_for(bytes)).flatten() {
             Some((pool, task_bytes)) => {
                 let helpers = self.threads - 1;

@@ -18,8 +18,10 @@ use bytemuck::TransparentWrapper;
 use rayon::ThreadPool;
 
 use crate::digest::BlockHash;
+use crate::engine::room;
 use crate::kernel::Lane;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanMemory};
+use crate::request::Request;
 use crate::run::{Batch, Output, Scratch};
 use crate::scheme::Scheme;
 use crate::scheme::sealed::{General, Layout};
@@ -57,6 +59,7 @@ struct Piece<'a> {
 /// A request that is hashed in pieces.
 struct Large<'a, R> {
     index: usize,
+    plan: Plan,
     chain: Mutex<PiecedChain<'a, R>>,
 }
 
@@ -83,7 +86,10 @@ impl<S: Scheme> Batch<'_, '_, S> {
         scratches: &mut Vec<Scratch>,
         large_hashes: &mut Vec<u64>,
     ) {
-        let (tasks, large) = self.cut(task_bytes, output, large_hashes);
+        if scratches.is_empty() {
+            scratches.push(Scratch::default());
+        }
+        let (tasks, large) = self.cut(task_bytes, output, large_hashes, &mut scratches[0].plans);
         let helpers = helpers.min(tasks.len().saturating_sub(1));
         if scratches.len() <= helpers {
             scratches.resize_with(helpers + 1, Scratch::default);
@@ -127,7 +133,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
 
     /// Hashes a piece, and chains what is ready to be chained.
     fn run_piece<'a>(&self, large: &Large<'a, S::Row>, piece: Piece<'a>, scratch: &mut Scratch) {
-        self.hash_blocks(large.index, piece.start, piece.hashes, scratch);
+        let (request, plan) = (self.request(large.index), &large.plan);
+        self.hash_blocks(request, plan, piece.start, piece.hashes, scratch);
         let mut chain = lock(&large.chain);
         chain.hashed.insert(piece.start, piece.hashes);
         // Another thread that is at it will see the piece when it is done with its own.
@@ -140,10 +147,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
             chain = lock(&large.chain);
             chain.next += hashes.len();
         }
-        let plan = self.plan(large.index);
         if chain.next == plan.blocks as usize {
             let words = S::Row::words_mut(output.rows);
-            S::Row::lay_out(words, plan.first_block.into(), output.sequence_hashes.take());
+            S::Row::lay_out(words, request.first_block(), output.sequence_hashes.take());
         }
         chain.under_way = Some((lane, output));
     }
@@ -154,55 +160,58 @@ impl<S: Scheme> Batch<'_, '_, S> {
         task_bytes: usize,
         mut output: Output<'a, S::Row>,
         large_hashes: &'a mut Vec<u64>,
+        memory: &mut PlanMemory,
     ) -> Cut<'a, S::Row> {
-        let is_large = |index: usize, plan: &Plan| {
-            plan.block_bytes() > LONGEST_FOLDED
-                && plan.bytes() >= 2 * task_bytes
-                && self.requests[index].general().mm_runs.is_empty()
+        let is_large = |request: &Request<'_>| {
+            self.planner.block_bytes(request) > LONGEST_FOLDED
+                && self.planner.bytes(request) >= 2 * task_bytes
+                && request.mm_runs.is_empty()
         };
-        let plans =
-            || (0..).zip(&self.plans.plans).filter_map(|(i, p)| Some((i, p.as_ref().ok()?)));
-        let pieced = plans().filter(|&(i, plan)| is_large(i, plan));
         let mut large_hashes = if output.block_hashes.is_some() {
             &mut []
         } else {
-            crate::engine::room(large_hashes, pieced.map(|(_, plan)| plan.blocks as usize).sum())
+            let large = self.requests.iter().map(General::general).filter(|&r| is_large(r));
+            room(large_hashes, large.map(|request| self.planner.rows(request)).sum())
         };
         let (mut tasks, mut large) = (Vec::new(), Vec::new());
         let mut range = 0..0;
         let (mut blocks, mut bytes) = (0, 0);
-        for (index, plan) in plans() {
-            let pieced = is_large(index, plan);
+        for (index, request) in self.requests.iter().map(General::general).enumerate() {
+            let count = self.planner.rows(request);
+            let pieced = is_large(request);
             if pieced || bytes >= task_bytes {
-                tasks.push(Task::Requests { range, output: output.take(blocks), bytes });
+                let output = output.take(range.len(), blocks);
+                tasks.push(Task::Requests { range, output, bytes });
                 (range, blocks, bytes) = (index..index, 0, 0);
             }
             if !pieced {
                 range.end = index + 1;
-                blocks += plan.blocks as usize;
-                bytes += plan.bytes();
+                blocks += count;
+                bytes += self.planner.bytes(request);
                 continue;
             }
             range = index + 1..index + 1;
-            let count = plan.blocks as usize;
-            let mut output = output.take(count);
+            let mut output = output.take(1, count);
             let hashes = match output.block_hashes.take() {
                 Some(hashes) => BlockHash::peel_slice_mut(hashes),
                 None => large_hashes.split_off_mut(..count).expect("there is room for all"),
             };
+            let planned = self.planner.plan(request, output.first_row, memory);
+            output.plans[0] = planned.map(|(plan, _)| plan);
+            let Ok(plan) = output.plans[0] else { continue };
             let step = (task_bytes / plan.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {
                 let bytes = hashes.len() * plan.block_bytes();
                 let piece = Piece { start: i * step, hashes };
                 tasks.push(Task::Piece { large: large.len(), piece, bytes });
             }
-            let under_way = Some((self.lane(index, plan.first_row), output));
+            let under_way = Some((self.lane(request, &plan, plan.first_row), output));
             let chain = PiecedChain { hashed: BTreeMap::new(), next: 0, under_way };
-            large.push(Large { index, chain: Mutex::new(chain) });
+            large.push(Large { index, plan, chain: Mutex::new(chain) });
         }
-        tasks.push(Task::Requests { range, output: output.take(blocks), bytes });
+        tasks.push(Task::Requests { range, output, bytes });
         // Where a large request came first or last, or two met.
-        tasks.retain(|task| !matches!(task, Task::Requests { bytes: 0, .. }));
+        tasks.retain(|task| !matches!(task, Task::Requests { range, .. } if range.is_empty()));
         (tasks, large)
     }
 }

@@ -30,15 +30,16 @@ impl<S: Scheme> Batch<'_, '_, S> {
         &self,
         request: &Request<'_>,
         plan: &Plan,
+        runs: &[MmRun],
         lane: Lane<'_>,
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
         let block_size = plan.block_size as usize;
-        let runs = self.plans.runs(plan, request);
+        let first_token = plan.first_token(request);
         let mut lane = lane.over(&[]);
-        let stretches = Stretches::new(runs, plan.first_token(), block_size, plan.blocks as usize);
+        let stretches = Stretches::new(runs, first_token, block_size, plan.blocks as usize);
         for stretch in stretches {
             match stretch {
                 Stretch::Text(range) => {
@@ -48,7 +49,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                     self.advance_over(tokens, range.len(), len, &mut lane, arena, workspace);
                 }
                 Stretch::Framed(range, runs) => {
-                    let framed = Framed { tokens: request.tokens, plan, runs };
+                    let framed = Framed { tokens: request.tokens, first_token, block_size, runs };
                     self.run_framed(range, framed, &mut lane, arena, workspace, frames);
                 }
             }
@@ -66,7 +67,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
-        let len = framed.block_size() * FRAME_BYTES;
+        let len = framed.block_size * FRAME_BYTES;
         let at_once = (FRAMES_AT_ONCE / len).max(1);
         let mut start = range.start;
         while start < range.end {
@@ -127,20 +128,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
 /// A stretch of framed blocks: what its frames are made of.
 struct Framed<'a> {
     tokens: &'a [u32],
-    plan: &'a Plan,
+    /// The position of the first of them.
+    first_token: usize,
+    block_size: usize,
     /// Those that have not ended.
     runs: &'a [MmRun],
 }
 
 impl Framed<'_> {
-    fn block_size(&self) -> usize {
-        self.plan.block_size as usize
-    }
-
     /// Which of `blocks` lie inside the first run; none where their places need more than 32 bits.
     fn inside(&mut self, blocks: Range<usize>) -> Range<usize> {
         let end = blocks.end;
-        let (first_token, block_size) = (self.plan.first_token(), self.block_size());
+        let Self { first_token, block_size, .. } = *self;
         let inside = blocks_inside(&mut self.runs, first_token, block_size, blocks);
         let fits = |run: &MmRun| run.length <= u32::MAX as usize;
         if self.runs.first().is_some_and(fits) { inside } else { end..end }
@@ -148,7 +147,7 @@ impl Framed<'_> {
 
     /// The blocks from `start` on, which lie inside the first run.
     fn count<'f>(&self, start: usize, frames: &'f mut Frames) -> Counting<'f> {
-        let block_size = self.block_size();
+        let block_size = self.block_size;
         let run = &self.runs[0];
         reserve(frames, block_size);
         let frames = &mut frames[..block_size];
@@ -157,15 +156,15 @@ impl Framed<'_> {
             block: frames.as_flattened(),
             slot_bytes: FRAME_BYTES,
             offset: PLACE_OFFSET,
-            first: (self.plan.first_token() + start * block_size - run.offset) as u64,
+            first: (self.first_token + start * block_size - run.offset) as u64,
         }
     }
 
     /// The bytes of some blocks.
     fn write<'f>(&mut self, blocks: Range<usize>, frames: &'f mut Frames) -> &'f [u8] {
-        let block_size = self.block_size();
+        let block_size = self.block_size;
         let slots = blocks.start * block_size..blocks.end * block_size;
-        let (count, position) = (slots.len(), self.plan.first_token() + slots.start);
+        let (count, position) = (slots.len(), self.first_token + slots.start);
         reserve(frames, count + SLACK);
         encode_frames(&self.tokens[slots.start..], count, position, &mut self.runs, frames);
         frames[..count].as_flattened()

@@ -3,7 +3,7 @@
 use crate::digest::{BlockHash, SaltHash, SequenceHash};
 use crate::engine::Columns;
 use crate::error::RequestError;
-use crate::plan::{Plan, Plans};
+use crate::plan::{Plan, Planned};
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
 use crate::run::Scratch;
 use crate::scheme::Row;
@@ -16,7 +16,7 @@ use crate::scheme::Row;
 /// large.
 #[derive(Debug)]
 pub struct Lineages<R: Row = PositionalLineageHash> {
-    pub(crate) plans: Plans,
+    pub(crate) plans: Vec<Planned>,
     /// As long as the largest batch so far; the plans say which rows count.
     pub(crate) rows: Vec<R>,
     pub(crate) block_hashes: Vec<BlockHash>,
@@ -30,7 +30,7 @@ pub struct Lineages<R: Row = PositionalLineageHash> {
 impl<R: Row> Default for Lineages<R> {
     fn default() -> Self {
         Self {
-            plans: Plans::default(),
+            plans: Vec::new(),
             rows: Vec::new(),
             block_hashes: Vec::new(),
             sequence_hashes: Vec::new(),
@@ -51,7 +51,7 @@ impl Lineages {
 impl<R: Row> Lineages<R> {
     /// How many requests the batch had.
     pub fn len(&self) -> usize {
-        self.plans.plans.len()
+        self.plans.len()
     }
 
     /// Whether the batch had no request.
@@ -66,19 +66,16 @@ impl<R: Row> Lineages<R> {
     /// What is wrong with the request; [`RequestError::NoSuchRequest`] past the batch.
     pub fn get(&self, index: usize) -> Result<Lineage<'_, R>, RequestError> {
         let requests = self.len();
-        let plan = self.plans.plans.get(index);
+        let plan = self.plans.get(index);
         self.lineage(plan.ok_or(RequestError::NoSuchRequest { index, requests })?)
     }
 
     /// The lineages of all requests, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Result<Lineage<'_, R>, RequestError>> {
-        self.plans.plans.iter().map(|plan| self.lineage(plan))
+        self.plans.iter().map(|plan| self.lineage(plan))
     }
 
-    fn lineage<'a>(
-        &'a self,
-        plan: &'a Result<Plan, RequestError>,
-    ) -> Result<Lineage<'a, R>, RequestError> {
+    fn lineage<'a>(&'a self, plan: &'a Planned) -> Result<Lineage<'a, R>, RequestError> {
         let plan = plan.as_ref().map_err(|&error| error)?;
         let rows = plan.rows();
         Ok(Lineage {
@@ -101,7 +98,7 @@ impl<R: Row> Lineages<R> {
 
     /// Forgets the results and gives memory back, down to room for `blocks` blocks.
     pub fn shrink_to(&mut self, blocks: usize) {
-        self.plans = Plans::default();
+        self.plans = Vec::new();
         self.rows.truncate(blocks);
         self.rows.shrink_to(blocks);
         self.block_hashes.truncate(blocks);
@@ -135,7 +132,7 @@ impl<'a, R: Row> Lineage<'a, R> {
 
     /// The seed of the block hashes: what salt and LoRA name come down to.
     pub fn salt_hash(&self) -> SaltHash {
-        self.plan.seeds.salt_hash
+        self.plan.salt_hash
     }
 
     /// Tokens a block.

@@ -1,55 +1,31 @@
-//! From requests to rows of numbers: what is hashed from where to where, under which seeds.
+//! From requests to rows of numbers: what is hashed from where to where, under which seed.
 
 use std::ops::Range;
 
+use crate::digest::SaltHash;
 use crate::error::RequestError;
 use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
+use crate::scheme::Scheme;
 use crate::scheme::encode::TOKEN_BYTES;
-use crate::scheme::sealed::General;
-use crate::scheme::{Scheme, Seeds};
 
-/// One request, planned. Holds no reference into the request, so that the memory serves the
-/// next batch too.
-#[derive(Debug, Clone)]
+/// One request, planned. What of it is in the request is not here again.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Plan {
-    pub(crate) seeds: Seeds,
-    /// Tokens a block.
-    pub(crate) block_size: u32,
-    /// The position of its first block, in blocks.
-    pub(crate) first_block: u32,
-    /// How many blocks it has, and rows.
-    pub(crate) blocks: u32,
     /// Where its rows start among those of the batch.
     pub(crate) first_row: usize,
-    /// The sequence hash of the block before its first, if there is one.
-    pub(crate) state: Option<u64>,
     /// Tokens after the last block.
     pub(crate) tail: usize,
-    runs: Runs,
+    /// The seed of its block hashes.
+    pub(crate) salt_hash: SaltHash,
+    /// Tokens a block.
+    pub(crate) block_size: u32,
+    /// How many blocks it has, and rows.
+    pub(crate) blocks: u32,
 }
 
-/// Where a request's runs are found in the order of their offsets.
-#[derive(Debug, Clone)]
-enum Runs {
-    /// In the request.
-    InOrder,
-    /// Among the sorted runs of the batch, from here on.
-    Sorted(usize),
-}
-
-/// What planning a batch writes, kept from batch to batch.
-#[derive(Debug, Default)]
-pub(crate) struct Plans {
-    pub(crate) plans: Vec<Result<Plan, RequestError>>,
-    /// Copies of the runs of requests that gave them out of order.
-    sorted_runs: Vec<MmRun>,
-    salt_buffer: Vec<u8>,
-    /// How many rows the batch takes.
-    pub(crate) rows: usize,
-    /// How many bytes it is hashed from, frames taken for tokens.
-    pub(crate) bytes: usize,
-}
+/// A plan, or why there is none.
+pub(crate) type Planned = Result<Plan, RequestError>;
 
 impl Plan {
     /// Where its rows stand among those of the batch: one a block.
@@ -62,96 +38,127 @@ impl Plan {
         self.block_size as usize * TOKEN_BYTES
     }
 
-    /// How many bytes the request's blocks are hashed from, frames taken for tokens.
-    pub(crate) fn bytes(&self) -> usize {
-        self.blocks as usize * self.block_bytes()
-    }
-
-    /// The position of its first token, in tokens.
-    pub(crate) fn first_token(&self) -> usize {
+    /// The position of the request's first token, in tokens.
+    pub(crate) fn first_token(&self, request: &Request<'_>) -> usize {
         // In range: checked when the plan was made.
-        self.first_block as usize * self.block_size as usize
+        request.first_block() as usize * self.block_size as usize
     }
 }
 
-impl Plans {
-    /// Plans a batch.
-    pub(crate) fn make<S: Scheme>(
-        &mut self,
-        scheme: &S,
-        block_size: u32,
-        requests: &[S::Request<'_>],
-    ) {
-        self.plans.clear();
-        self.sorted_runs.clear();
-        (self.rows, self.bytes) = (0, 0);
-        for request in requests {
-            let plan = self.plan_one(scheme, block_size, request.general());
-            if let Ok(plan) = &plan {
-                self.rows += plan.blocks as usize;
-                self.bytes += plan.bytes();
-            }
-            self.plans.push(plan);
+impl Request<'_> {
+    /// The position of its first block, in blocks.
+    pub(crate) fn first_block(&self) -> u64 {
+        self.parent.map_or(0, |parent| parent.position() + 1)
+    }
+}
+
+/// By what rules requests are planned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planner<S> {
+    pub(crate) scheme: S,
+    /// Tokens a block, for requests that do not say so themselves.
+    pub(crate) block_size: u32,
+}
+
+/// What planning writes, kept from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct PlanMemory {
+    /// A copy of the runs of a request that gave them out of order.
+    sorted_runs: Vec<MmRun>,
+    salt_buffer: Vec<u8>,
+}
+
+impl<S: Scheme> Planner<S> {
+    fn block_size(&self, request: &Request<'_>) -> u32 {
+        request.block_size.unwrap_or(self.block_size)
+    }
+
+    /// How many rows are set aside for a request: one for each of its blocks, though it may turn
+    /// out to have none since it fails.
+    #[inline]
+    pub(crate) fn rows(&self, request: &Request<'_>) -> usize {
+        match self.block_size(request) {
+            0 => 0,
+            block_size => match blocks(request, block_size) {
+                blocks if blocks as u64 > MAX_POSITION + 1 => 0,
+                blocks => blocks,
+            },
         }
     }
 
+    /// How many bytes a request's blocks are hashed from, frames taken for tokens.
     #[inline]
-    fn plan_one<S: Scheme>(
-        &mut self,
-        scheme: &S,
-        block_size: u32,
-        request: &Request<'_>,
-    ) -> Result<Plan, RequestError> {
-        let block_size = request.block_size.unwrap_or(block_size);
-        let first_block = request.parent.map_or(0, |parent| parent.position() + 1);
+    pub(crate) fn bytes(&self, request: &Request<'_>) -> usize {
+        self.rows(request) * self.block_bytes(request)
+    }
+
+    /// How many bytes a request's block of tokens has.
+    pub(crate) fn block_bytes(&self, request: &Request<'_>) -> usize {
+        self.block_size(request) as usize * TOKEN_BYTES
+    }
+
+    /// Plans a request. Gives its runs, too, in order.
+    #[inline]
+    pub(crate) fn plan<'a>(
+        &self,
+        request: &Request<'a>,
+        first_row: usize,
+        memory: &'a mut PlanMemory,
+    ) -> Result<(Plan, &'a [MmRun]), RequestError> {
+        let PlanMemory { sorted_runs, salt_buffer } = memory;
+        let block_size = self.block_size(request);
+        let first_block = request.first_block();
         let tokens = request.tokens.len();
         let runs = match request.mm_runs {
-            [] => Runs::InOrder,
-            runs => self.check_runs(runs, first_block as usize * block_size as usize + tokens)?,
+            [] => &[],
+            runs => {
+                let before = first_block as usize * block_size as usize;
+                check_runs(runs, before + tokens, sorted_runs)?
+            }
         };
         if block_size == 0 {
             return Err(RequestError::ZeroBlockSize);
         }
-        let blocks = (tokens / block_size as usize).min(request.max_blocks);
+        let blocks = blocks(request, block_size);
         let end = first_block + blocks as u64;
         if blocks > 0 && end > MAX_POSITION + 1 {
             return Err(RequestError::PositionLimit { position: end - 1 });
         }
-        Ok(Plan {
-            seeds: scheme.seeds(request, &mut self.salt_buffer),
+        let plan = Plan {
+            first_row,
+            tail: tokens - blocks * block_size as usize,
+            salt_hash: self.scheme.salt_hash(request, salt_buffer),
             block_size,
             // Positions, and so numbers of blocks, have 24 bits.
-            first_block: first_block as u32,
             blocks: blocks as u32,
-            first_row: self.rows,
-            state: request.parent.map(|parent| parent.current_sequence_hash().0),
-            tail: tokens - blocks * block_size as usize,
-            runs,
-        })
+        };
+        Ok((plan, runs))
     }
+}
 
-    /// Puts the runs in order and checks each against the one before and the prompt's length.
-    fn check_runs(&mut self, runs: &[MmRun], tokens_len: usize) -> Result<Runs, RequestError> {
-        if runs.is_sorted_by_key(|run| run.offset) {
-            check_in_order(runs, tokens_len)?;
-            return Ok(Runs::InOrder);
-        }
-        let start = self.sorted_runs.len();
-        self.sorted_runs.extend_from_slice(runs);
-        let sorted = &mut self.sorted_runs[start..];
+/// How many blocks of its tokens a request is to be hashed to.
+#[inline]
+fn blocks(request: &Request<'_>, block_size: u32) -> usize {
+    (request.tokens.len() / block_size as usize).min(request.max_blocks)
+}
+
+/// Puts the runs in order and checks each against the one before and the prompt's length.
+fn check_runs<'a>(
+    runs: &'a [MmRun],
+    tokens_len: usize,
+    sorted: &'a mut Vec<MmRun>,
+) -> Result<&'a [MmRun], RequestError> {
+    let runs = if runs.is_sorted_by_key(|run| run.offset) {
+        runs
+    } else {
+        sorted.clear();
+        sorted.extend_from_slice(runs);
         // Stable, as the peer's: of two runs with the same offset the second one overlaps.
         sorted.sort_by_key(|run| run.offset);
-        check_in_order(sorted, tokens_len)?;
-        Ok(Runs::Sorted(start))
-    }
-
-    /// The runs of a planned request, in order.
-    pub(crate) fn runs<'a>(&'a self, plan: &Plan, request: &Request<'a>) -> &'a [MmRun] {
-        match plan.runs {
-            Runs::InOrder => request.mm_runs,
-            Runs::Sorted(start) => &self.sorted_runs[start..start + request.mm_runs.len()],
-        }
-    }
+        sorted
+    };
+    check_in_order(runs, tokens_len)?;
+    Ok(runs)
 }
 
 /// Checks runs that are in the order of their offsets; the first one that fails decides.

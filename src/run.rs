@@ -8,8 +8,9 @@ use bytemuck::TransparentWrapper;
 use crate::digest::{BlockHash, SequenceHash};
 use crate::images::Frames;
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
-use crate::plan::{Plan, Plans};
+use crate::plan::{Plan, PlanMemory, Planned, Planner};
 use crate::plh::Mode;
+use crate::request::Request;
 use crate::scheme::Scheme;
 use crate::scheme::encode::TOKEN_BYTES;
 use crate::scheme::sealed::{General, Layout};
@@ -18,15 +19,19 @@ use crate::xxh3::keys::ChainKeys;
 /// How many blocks make it worth while to go on side by side with dead lanes among them.
 const SHORTEST_WALK: usize = 16;
 
-/// A planned batch, to be run in one piece or cut between threads.
+/// A batch, to be run in one piece or cut between threads.
 pub(crate) struct Batch<'r, 't, S: Scheme> {
     pub(crate) backend: Backend,
+    pub(crate) planner: Planner<S>,
     pub(crate) requests: &'r [S::Request<'t>],
-    pub(crate) plans: &'r Plans,
 }
 
-/// Where the results of some requests go: a row a block, and a hash a block for each column.
+/// Where the results of some requests go: a plan a request, and a row and a hash for each column
+/// a block.
 pub(crate) struct Output<'a, R> {
+    pub(crate) plans: &'a mut [Planned],
+    /// Where its rows start among those of the batch.
+    pub(crate) first_row: usize,
     pub(crate) rows: &'a mut [R],
     pub(crate) block_hashes: Option<&'a mut [BlockHash]>,
     pub(crate) sequence_hashes: Option<&'a mut [SequenceHash]>,
@@ -35,6 +40,7 @@ pub(crate) struct Output<'a, R> {
 /// A thread's working memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
+    pub(crate) plans: PlanMemory,
     workspace: Workspace,
     /// The requests of a task that are hashed from their tokens alone, in the order in which
     /// they are.
@@ -48,6 +54,7 @@ struct Waiting {
     /// What makes requests go well side by side: first the size of a block, then the number of
     /// blocks.
     kind: u64,
+    /// Its place in the task.
     index: usize,
 }
 
@@ -70,9 +77,13 @@ impl Scratch {
 }
 
 impl<'a, R> Output<'a, R> {
-    /// Splits off what belongs to the next `count` blocks.
-    pub(crate) fn take(&mut self, count: usize) -> Output<'a, R> {
+    /// Splits off what belongs to the next so many requests and blocks.
+    pub(crate) fn take(&mut self, requests: usize, count: usize) -> Output<'a, R> {
+        let first_row = self.first_row;
+        self.first_row += count;
         Output {
+            plans: take(&mut self.plans, requests),
+            first_row,
             rows: take(&mut self.rows, count),
             block_hashes: self.block_hashes.as_mut().map(|hashes| take(hashes, count)),
             sequence_hashes: self.sequence_hashes.as_mut().map(|hashes| take(hashes, count)),
@@ -81,7 +92,7 @@ impl<'a, R> Output<'a, R> {
 }
 
 fn take<'a, T>(slice: &mut &'a mut [T], count: usize) -> &'a mut [T] {
-    slice.split_off_mut(..count).expect("an output has room for every block")
+    slice.split_off_mut(..count).expect("an output has room for all")
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {
@@ -90,9 +101,19 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.run(0..self.requests.len(), output, scratch);
     }
 
-    /// The plans of some requests, without those that failed.
-    fn plans(&self, range: &Range<usize>) -> impl Iterator<Item = &Plan> {
-        self.plans.plans[range.clone()].iter().flatten()
+    /// How many rows the batch takes, and how many bytes it is hashed from, frames taken for
+    /// tokens.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        self.requests.iter().fold((0, 0), |(rows, bytes), request| {
+            let count = self.planner.rows(request.general());
+            (rows + count, bytes + count * self.planner.block_bytes(request.general()))
+        })
+    }
+
+    /// A request of the batch.
+    #[inline]
+    pub(crate) fn request(&self, index: usize) -> &Request<'_> {
+        self.requests[index].general()
     }
 
     /// Runs some of the requests on the calling thread.
@@ -102,49 +123,69 @@ impl<S: Scheme> Batch<'_, '_, S> {
         mut output: Output<'_, S::Row>,
         scratch: &mut Scratch,
     ) {
-        let words = S::Row::words_mut(output.rows);
-        let hashes = output.block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
-        self.hash_and_chain(range.clone(), Arena { rows: words, hashes }, scratch);
-        if !S::Row::LOSES_SEQUENCE_HASHES {
-            return;
-        }
-        for plan in self.plans(&range) {
-            let output = output.take(plan.blocks as usize);
-            let words = S::Row::words_mut(output.rows);
-            S::Row::lay_out(words, plan.first_block.into(), output.sequence_hashes);
+        self.hash_and_chain(range.clone(), &mut output, scratch);
+        if S::Row::LOSES_SEQUENCE_HASHES {
+            self.lay_rows_out(range, output);
         }
     }
 
-    /// Hashes the blocks of every request of a range, chains them and packs the rows.
-    fn hash_and_chain(&self, range: Range<usize>, mut arena: Arena<'_>, scratch: &mut Scratch) {
-        let first_row = self.plans(&range).next().map_or(0, |plan| plan.first_row);
-        let Scratch { workspace, order, frames } = scratch;
+    /// Brings rows that are hashed into their type's own layout.
+    fn lay_rows_out(&self, range: Range<usize>, mut output: Output<'_, S::Row>) {
+        for request in &self.requests[range] {
+            let request = request.general();
+            // Rows of requests that failed are nobody's.
+            let rows = output.take(1, self.planner.rows(request));
+            let words = S::Row::words_mut(rows.rows);
+            S::Row::lay_out(words, request.first_block(), rows.sequence_hashes);
+        }
+    }
+
+    /// Plans the requests of a range, hashes the blocks of each, chains them and packs the rows.
+    fn hash_and_chain(
+        &self,
+        range: Range<usize>,
+        output: &mut Output<'_, S::Row>,
+        scratch: &mut Scratch,
+    ) {
+        let Output { plans, first_row, rows, block_hashes, .. } = output;
+        let words = S::Row::words_mut(rows);
+        let hashes = block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
+        let mut arena = Arena { rows: words, hashes };
+        let Scratch { plans: memory, workspace, order, frames } = scratch;
         order.clear();
         let (mut in_order, mut last) = (true, 0);
-        for index in range {
-            let (Ok(plan), request) = (&self.plans.plans[index], self.requests[index].general())
-            else {
-                continue;
-            };
-            if !request.mm_runs.is_empty() {
-                let lane = self.lane(index, first_row);
-                self.run_stretches(request, plan, lane, &mut arena, workspace, frames);
-            } else if plan.blocks > 0 {
-                let waiting = Waiting::new(plan, index);
-                in_order &= last <= waiting.kind;
-                last = waiting.kind;
-                order.push(waiting);
-            }
+        let requests = &self.requests[range];
+        let mut row = *first_row;
+        for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
+            let request = request.general();
+            let planned = self.planner.plan(request, row, memory);
+            row += self.planner.rows(request);
+            *place = planned.map(|(plan, runs)| {
+                if !runs.is_empty() {
+                    let lane = self.lane(request, &plan, *first_row);
+                    self.run_stretches(request, &plan, runs, lane, &mut arena, workspace, frames);
+                } else if plan.blocks > 0 {
+                    let waiting = Waiting::new(&plan, index);
+                    in_order &= last <= waiting.kind;
+                    last = waiting.kind;
+                    order.push(waiting);
+                }
+                plan
+            });
         }
         // Neighbours of about the same number of blocks end at about the same time.
         if !in_order {
             order.sort_unstable();
         }
+        let lane = |waiting: &Waiting| {
+            let plan = plans[waiting.index].as_ref().expect("a request that failed has no turn");
+            self.lane(requests[waiting.index].general(), plan, *first_row)
+        };
         let mut order = &order[..];
         if let [only] = order {
             // Spared the room for others.
             let len = only.block_size() * TOKEN_BYTES;
-            let mut lane = self.lane(only.index, first_row);
+            let mut lane = lane(only);
             self.advance(lane.left, len, slice::from_mut(&mut lane), &mut arena, workspace);
             return;
         }
@@ -157,9 +198,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let count = same.take_while(|other| other.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
-                lanes[i] = self.lane(waiting.index, first_row);
+                lanes[i] = lane(waiting);
                 if let Some(next) = rest.get(i) {
-                    lanes[i].next = self.tokens(next.index);
+                    lanes[i].next = tokens(requests[next.index].general());
                 }
             }
             self.run_group(len, &mut lanes[..count], &mut arena, workspace);
@@ -167,24 +208,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    #[inline]
-    pub(crate) fn plan(&self, index: usize) -> &Plan {
-        self.plans.plans[index].as_ref().expect("a request that failed has no turn")
-    }
-
     /// Hashes the blocks of a request without runs from `start` on, as many as there is room for.
     pub(crate) fn hash_blocks(
         &self,
-        index: usize,
+        request: &Request<'_>,
+        plan: &Plan,
         start: usize,
         hashes: &mut [u64],
         scratch: &mut Scratch,
     ) {
-        let plan = self.plan(index);
         let len = plan.block_bytes();
-        let blocks = &self.tokens(index)[start * len..(start + hashes.len()) * len];
-        let seed = plan.seeds.salt_hash.0;
-        self.backend.hash(blocks, len, seed, hashes, &mut scratch.workspace);
+        let blocks = &tokens(request)[start * len..(start + hashes.len()) * len];
+        self.backend.hash(blocks, len, plan.salt_hash.0, hashes, &mut scratch.workspace);
     }
 
     /// Chains the hashes of a lane's next blocks; `rows` are those of the whole lane.
@@ -196,22 +231,22 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    fn tokens(&self, index: usize) -> &[u8] {
-        bytemuck::cast_slice(self.requests[index].general().tokens)
-    }
-
     /// A planned request before its first block. Its task's rows start at `first_row`.
     #[inline]
-    pub(crate) fn lane(&self, index: usize, first_row: usize) -> Lane<'_> {
-        let plan = self.plan(index);
+    pub(crate) fn lane<'a>(
+        &self,
+        request: &Request<'a>,
+        plan: &Plan,
+        first_row: usize,
+    ) -> Lane<'a> {
         Lane {
-            blocks: self.tokens(index),
+            blocks: tokens(request),
             left: plan.blocks as usize,
             row: plan.first_row - first_row,
-            position: plan.first_block.into(),
-            seed: plan.seeds.salt_hash.0,
-            chain: ChainKeys::new(plan.seeds.chain),
-            state: plan.state,
+            position: request.first_block(),
+            seed: plan.salt_hash.0,
+            chain: ChainKeys::new(self.planner.scheme.chain_seed(plan.salt_hash)),
+            state: request.parent.map(|parent| parent.current_sequence_hash().0),
             ..Lane::default()
         }
     }
@@ -255,6 +290,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
             count -= together;
         }
     }
+}
+
+/// The bytes of a request's tokens.
+fn tokens<'a>(request: &Request<'a>) -> &'a [u8] {
+    bytemuck::cast_slice(request.tokens)
 }
 
 /// Sets how lanes pack their next rows; gives how many of the next `count` blocks it holds for.

@@ -1,6 +1,7 @@
 //! NVIDIA Dynamo's positional lineage hashes.
 
-use super::{CHAIN_SEED, SaltRule, Scheme, Seeds, sealed};
+use super::{CHAIN_SEED, SaltRule, Scheme, sealed};
+use crate::digest::SaltHash;
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
 use crate::request::{LegacyRequest, Request};
 
@@ -41,6 +42,14 @@ impl ChainSeed {
     pub const PUBLISHED: Self = Self::Fixed(CHAIN_SEED);
     /// What the README of `dynamo-kv-hashing` says.
     pub const README: Self = Self::Fixed(0);
+
+    #[inline]
+    fn of(self, salt_hash: SaltHash) -> u64 {
+        match self {
+            Self::Fixed(seed) => seed,
+            Self::SaltHash => salt_hash.0,
+        }
+    }
 }
 
 impl DynamoPlh {
@@ -81,8 +90,13 @@ impl<'a> sealed::General<'a> for Request<'a> {
 
 impl sealed::Rules for DynamoPlh {
     #[inline]
-    fn seeds(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> Seeds {
-        seeds(self.salt_rule, self.chain_seed, request, buffer)
+    fn salt_hash(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> SaltHash {
+        self.salt_rule.salt_hash(request.salt, request.lora_name, buffer)
+    }
+
+    #[inline]
+    fn chain_seed(&self, salt_hash: SaltHash) -> u64 {
+        self.chain_seed.of(salt_hash)
     }
 }
 
@@ -99,22 +113,12 @@ impl<'a> sealed::General<'a> for LegacyRequest<'a> {
 
 impl sealed::Rules for DynamoPlhLegacy {
     #[inline]
-    fn seeds(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> Seeds {
-        seeds(self.salt_rule, self.chain_seed, request, buffer)
+    fn salt_hash(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> SaltHash {
+        self.salt_rule.salt_hash(request.salt, request.lora_name, buffer)
     }
-}
 
-#[inline]
-fn seeds(
-    salt_rule: SaltRule,
-    chain_seed: ChainSeed,
-    request: &Request<'_>,
-    buffer: &mut Vec<u8>,
-) -> Seeds {
-    let salt_hash = salt_rule.salt_hash(request.salt, request.lora_name, buffer);
-    let chain = match chain_seed {
-        ChainSeed::Fixed(seed) => seed,
-        ChainSeed::SaltHash => salt_hash.0,
-    };
-    Seeds { salt_hash, chain }
+    #[inline]
+    fn chain_seed(&self, salt_hash: SaltHash) -> u64 {
+        self.chain_seed.of(salt_hash)
+    }
 }

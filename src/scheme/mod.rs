@@ -37,15 +37,8 @@ pub trait Scheme: sealed::Rules + Copy + Debug + Send + Sync + 'static {
 /// What a scheme makes of a block: one row of a [`Lineage`](crate::Lineage). Sealed.
 pub trait Row: sealed::Layout + Copy + Debug + Zeroable + Send + Sync + 'static {}
 
-/// The seeds that a request's blocks and its chain are hashed under.
-#[derive(Debug, Clone, Copy)]
-pub struct Seeds {
-    pub(crate) salt_hash: SaltHash,
-    pub(crate) chain: u64,
-}
-
 pub(crate) mod sealed {
-    use super::{Request, Seeds, SequenceHash};
+    use super::{Request, SaltHash, SequenceHash};
 
     /// What planning and running ask of a request.
     pub trait General<'a> {
@@ -55,8 +48,12 @@ pub(crate) mod sealed {
 
     /// What planning asks of a scheme.
     pub trait Rules {
-        /// The seeds of a request. `buffer` is for what has to be written to be hashed.
-        fn seeds(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> Seeds;
+        /// The seed of a request's block hashes. `buffer` is for what has to be written to be
+        /// hashed.
+        fn salt_hash(&self, request: &Request<'_>, buffer: &mut Vec<u8>) -> SaltHash;
+
+        /// The seed of the chain steps of a request.
+        fn chain_seed(&self, salt_hash: SaltHash) -> u64;
     }
 
     /// What running asks of a row.

@@ -32,8 +32,17 @@ impl SaltRule {
         lora_name: Option<&str>,
         buffer: &mut Vec<u8>,
     ) -> SaltHash {
+        match (self, salt, lora_name) {
+            // Most requests, without a call.
+            (Self::Sum, None, None) => SaltHash(CHAIN_SEED),
+            _ => SaltHash(self.hash(salt, lora_name, buffer)),
+        }
+    }
+
+    #[inline(never)]
+    fn hash(self, salt: Option<&str>, lora_name: Option<&str>, buffer: &mut Vec<u8>) -> u64 {
         let filled = |text: &&str| !text.is_empty();
-        SaltHash(match self {
+        match self {
             Self::Sum => {
                 let lora_term = lora_name.filter(filled).map_or(0, |name| xxh3_64(name.as_bytes()));
                 let salt_term = salt
@@ -43,7 +52,7 @@ impl SaltRule {
             }
             Self::Json => json_hash(salt.filter(filled), lora_name.filter(filled), buffer),
             Self::JsonKeepingEmpty => json_hash(salt, lora_name, buffer),
-        })
+        }
     }
 }
 
