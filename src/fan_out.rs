@@ -164,7 +164,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     ) -> Cut<'a, S::Row> {
         let is_large = |request: &Request<'_>| {
             self.planner.block_bytes(request) > LONGEST_FOLDED
-                && self.planner.bytes(request) >= 2 * task_bytes
+                && self.planner.rows(request) * self.planner.block_bytes(request) >= 2 * task_bytes
                 && request.mm_runs.is_empty()
         };
         let mut large_hashes = if output.block_hashes.is_some() {
@@ -187,7 +187,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             if !pieced {
                 range.end = index + 1;
                 blocks += count;
-                bytes += self.planner.bytes(request);
+                bytes += self.planner.rows(request) * self.planner.block_bytes(request);
                 continue;
             }
             range = index + 1..index + 1;
@@ -196,8 +196,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 Some(hashes) => BlockHash::peel_slice_mut(hashes),
                 None => large_hashes.split_off_mut(..count).expect("there is room for all"),
             };
-            let planned = self.planner.plan(request, output.first_row, memory);
-            output.plans[0] = planned.map(|(plan, _)| plan);
+            output.plans[0] = self.planner.plan(index, request, output.first_row, memory);
             let Ok(plan) = output.plans[0] else { continue };
             let step = (task_bytes / plan.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {

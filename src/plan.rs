@@ -1,5 +1,6 @@
 //! From requests to rows of numbers: what is hashed from where to where, under which seed.
 
+use std::mem;
 use std::ops::Range;
 
 use crate::digest::SaltHash;
@@ -8,6 +9,7 @@ use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
 use crate::scheme::Scheme;
 use crate::scheme::encode::TOKEN_BYTES;
+use crate::scheme::sealed::General;
 
 /// One request, planned. What of it is in the request is not here again.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +49,7 @@ impl Plan {
 
 impl Request<'_> {
     /// The position of its first block, in blocks.
+    #[inline(always)]
     pub(crate) fn first_block(&self) -> u64 {
         self.parent.map_or(0, |parent| parent.position() + 1)
     }
@@ -60,12 +63,84 @@ pub(crate) struct Planner<S> {
     pub(crate) block_size: u32,
 }
 
-/// What planning writes, kept from batch to batch.
+/// What planning a task writes beside the plans, kept from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct PlanMemory {
-    /// A copy of the runs of a request that gave them out of order.
+    /// The requests that are hashed from their tokens alone, in the order in which they are.
+    pub(crate) order: Vec<Waiting>,
+    /// The requests that have runs.
+    pub(crate) images: Vec<WithRuns>,
+    /// Copies of the runs of requests that gave them out of order.
     sorted_runs: Vec<MmRun>,
     salt_buffer: Vec<u8>,
+}
+
+/// A request that waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Waiting {
+    /// What makes requests go well side by side: first the size of a block, then the number of
+    /// blocks.
+    kind: u64,
+    /// Its place in the task.
+    pub(crate) index: usize,
+}
+
+impl Waiting {
+    fn new(plan: &Plan, index: usize) -> Self {
+        Self { kind: u64::from(plan.block_size) << 32 | u64::from(plan.blocks), index }
+    }
+
+    pub(crate) fn block_size(&self) -> usize {
+        (self.kind >> 32) as usize
+    }
+}
+
+/// A request with runs, and where those are found in the order of their offsets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WithRuns {
+    /// Its place in the task.
+    pub(crate) index: usize,
+    /// Among the sorted runs, from here on; in the request where that is `None`.
+    sorted: Option<usize>,
+}
+
+impl PlanMemory {
+    /// The runs of a request, in order.
+    pub(crate) fn runs<'a>(&'a self, which: WithRuns, request: &Request<'a>) -> &'a [MmRun] {
+        match which.sorted {
+            None => request.mm_runs,
+            Some(start) => &self.sorted_runs[start..][..request.mm_runs.len()],
+        }
+    }
+
+    /// Gives memory back that a batch has left behind.
+    pub(crate) fn shrink(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Puts the runs of a request in order and checks each against the one before and the prompt's
+    /// length.
+    #[cold]
+    fn check_runs(
+        &mut self,
+        index: usize,
+        runs: &[MmRun],
+        tokens_len: usize,
+    ) -> Result<(), RequestError> {
+        if runs.is_sorted_by_key(|run| run.offset) {
+            check_in_order(runs, tokens_len)?;
+            self.images.push(WithRuns { index, sorted: None });
+            return Ok(());
+        }
+        let start = self.sorted_runs.len();
+        self.sorted_runs.extend_from_slice(runs);
+        let sorted = &mut self.sorted_runs[start..];
+        // Stable, as the peer's: of two runs with the same offset the second one overlaps.
+        sorted.sort_by_key(|run| run.offset);
+        check_in_order(sorted, tokens_len)?;
+        self.images.push(WithRuns { index, sorted: Some(start) });
+        Ok(())
+    }
 }
 
 impl<S: Scheme> Planner<S> {
@@ -73,49 +148,73 @@ impl<S: Scheme> Planner<S> {
         request.block_size.unwrap_or(self.block_size)
     }
 
-    /// How many rows are set aside for a request: one for each of its blocks, though it may turn
-    /// out to have none since it fails.
-    #[inline]
-    pub(crate) fn rows(&self, request: &Request<'_>) -> usize {
-        match self.block_size(request) {
-            0 => 0,
-            block_size => match blocks(request, block_size) {
-                blocks if blocks as u64 > MAX_POSITION + 1 => 0,
-                blocks => blocks,
-            },
-        }
-    }
-
-    /// How many bytes a request's blocks are hashed from, frames taken for tokens.
-    #[inline]
-    pub(crate) fn bytes(&self, request: &Request<'_>) -> usize {
-        self.rows(request) * self.block_bytes(request)
-    }
-
     /// How many bytes a request's block of tokens has.
     pub(crate) fn block_bytes(&self, request: &Request<'_>) -> usize {
         self.block_size(request) as usize * TOKEN_BYTES
     }
 
-    /// Plans a request. Gives its runs, too, in order.
+    /// How many rows are set aside for a request: one for each of its blocks, though it may turn
+    /// out to have none since it fails.
     #[inline]
-    pub(crate) fn plan<'a>(
+    pub(crate) fn rows(&self, request: &Request<'_>) -> usize {
+        match blocks(request, self.block_size(request)) {
+            blocks if blocks as u64 > MAX_POSITION + 1 => 0,
+            blocks => blocks,
+        }
+    }
+
+    /// Plans the requests of a task, whose rows start at `row`.
+    pub(crate) fn plan_all(
         &self,
-        request: &Request<'a>,
+        requests: &[S::Request<'_>],
+        mut row: usize,
+        plans: &mut [Planned],
+        memory: &mut PlanMemory,
+    ) {
+        memory.images.clear();
+        memory.sorted_runs.clear();
+        let mut order = mem::take(&mut memory.order);
+        order.clear();
+        let (mut in_order, mut last) = (true, 0);
+        for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
+            let request = request.general();
+            *place = self.plan(index, request, row, memory);
+            match place {
+                Ok(plan) => {
+                    row += plan.blocks as usize;
+                    if plan.blocks > 0 && request.mm_runs.is_empty() {
+                        let waiting = Waiting::new(plan, index);
+                        in_order &= last <= waiting.kind;
+                        last = waiting.kind;
+                        order.push(waiting);
+                    }
+                }
+                Err(_) => row += self.rows(request),
+            }
+        }
+        // Neighbours of about the same number of blocks end at about the same time.
+        if !in_order {
+            order.sort_unstable();
+        }
+        memory.order = order;
+    }
+
+    /// Plans the request at `index` of a task, whose rows start at `first_row`.
+    #[inline(always)]
+    pub(crate) fn plan(
+        &self,
+        index: usize,
+        request: &Request<'_>,
         first_row: usize,
-        memory: &'a mut PlanMemory,
-    ) -> Result<(Plan, &'a [MmRun]), RequestError> {
-        let PlanMemory { sorted_runs, salt_buffer } = memory;
+        memory: &mut PlanMemory,
+    ) -> Planned {
         let block_size = self.block_size(request);
         let first_block = request.first_block();
         let tokens = request.tokens.len();
-        let runs = match request.mm_runs {
-            [] => &[],
-            runs => {
-                let before = first_block as usize * block_size as usize;
-                check_runs(runs, before + tokens, sorted_runs)?
-            }
-        };
+        if !request.mm_runs.is_empty() {
+            let before = first_block as usize * block_size as usize;
+            memory.check_runs(index, request.mm_runs, before + tokens)?;
+        }
         if block_size == 0 {
             return Err(RequestError::ZeroBlockSize);
         }
@@ -124,41 +223,28 @@ impl<S: Scheme> Planner<S> {
         if blocks > 0 && end > MAX_POSITION + 1 {
             return Err(RequestError::PositionLimit { position: end - 1 });
         }
-        let plan = Plan {
+        Ok(Plan {
             first_row,
             tail: tokens - blocks * block_size as usize,
-            salt_hash: self.scheme.salt_hash(request, salt_buffer),
+            salt_hash: self.scheme.salt_hash(request, &mut memory.salt_buffer),
             block_size,
             // Positions, and so numbers of blocks, have 24 bits.
             blocks: blocks as u32,
-        };
-        Ok((plan, runs))
+        })
     }
 }
 
-/// How many blocks of its tokens a request is to be hashed to.
-#[inline]
+/// How many blocks of its tokens a request is to be hashed to; none of size 0.
+#[inline(always)]
 fn blocks(request: &Request<'_>, block_size: u32) -> usize {
-    (request.tokens.len() / block_size as usize).min(request.max_blocks)
-}
-
-/// Puts the runs in order and checks each against the one before and the prompt's length.
-fn check_runs<'a>(
-    runs: &'a [MmRun],
-    tokens_len: usize,
-    sorted: &'a mut Vec<MmRun>,
-) -> Result<&'a [MmRun], RequestError> {
-    let runs = if runs.is_sorted_by_key(|run| run.offset) {
-        runs
-    } else {
-        sorted.clear();
-        sorted.extend_from_slice(runs);
-        // Stable, as the peer's: of two runs with the same offset the second one overlaps.
-        sorted.sort_by_key(|run| run.offset);
-        sorted
+    let tokens = request.tokens.len();
+    let complete = match block_size {
+        0 => 0,
+        // Divisions take longer than all the rest.
+        _ if block_size.is_power_of_two() => tokens >> block_size.trailing_zeros(),
+        _ => tokens / block_size as usize,
     };
-    check_in_order(runs, tokens_len)?;
-    Ok(runs)
+    complete.min(request.max_blocks)
 }
 
 /// Checks runs that are in the order of their offsets; the first one that fails decides.

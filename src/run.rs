@@ -42,36 +42,13 @@ pub(crate) struct Output<'a, R> {
 pub(crate) struct Scratch {
     pub(crate) plans: PlanMemory,
     workspace: Workspace,
-    /// The requests of a task that are hashed from their tokens alone, in the order in which
-    /// they are.
-    order: Vec<Waiting>,
     frames: Frames,
-}
-
-/// A request that waits for its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Waiting {
-    /// What makes requests go well side by side: first the size of a block, then the number of
-    /// blocks.
-    kind: u64,
-    /// Its place in the task.
-    index: usize,
-}
-
-impl Waiting {
-    fn new(plan: &Plan, index: usize) -> Self {
-        Self { kind: u64::from(plan.block_size) << 32 | u64::from(plan.blocks), index }
-    }
-
-    fn block_size(&self) -> usize {
-        (self.kind >> 32) as usize
-    }
 }
 
 impl Scratch {
     /// Gives memory back that a batch has left behind.
     pub(crate) fn shrink(&mut self) {
-        self.order = Vec::new();
+        self.plans.shrink();
         self.frames = Vec::new();
     }
 }
@@ -151,41 +128,27 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let words = S::Row::words_mut(rows);
         let hashes = block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
         let mut arena = Arena { rows: words, hashes };
-        let Scratch { plans: memory, workspace, order, frames } = scratch;
-        order.clear();
-        let (mut in_order, mut last) = (true, 0);
+        let Scratch { plans: memory, workspace, frames } = scratch;
         let requests = &self.requests[range];
-        let mut row = *first_row;
-        for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
-            let request = request.general();
-            let planned = self.planner.plan(request, row, memory);
-            row += self.planner.rows(request);
-            *place = planned.map(|(plan, runs)| {
-                if !runs.is_empty() {
-                    let lane = self.lane(request, &plan, *first_row);
-                    self.run_stretches(request, &plan, runs, lane, &mut arena, workspace, frames);
-                } else if plan.blocks > 0 {
-                    let waiting = Waiting::new(&plan, index);
-                    in_order &= last <= waiting.kind;
-                    last = waiting.kind;
-                    order.push(waiting);
-                }
-                plan
-            });
-        }
-        // Neighbours of about the same number of blocks end at about the same time.
-        if !in_order {
-            order.sort_unstable();
-        }
-        let lane = |waiting: &Waiting| {
-            let plan = plans[waiting.index].as_ref().expect("a request that failed has no turn");
-            self.lane(requests[waiting.index].general(), plan, *first_row)
+        self.planner.plan_all(requests, *first_row, plans, memory);
+        let planned = |index: usize| {
+            let plan = plans[index].as_ref().expect("a request that failed has no turn");
+            let request = requests[index].general();
+            (request, plan, self.lane(request, plan, *first_row))
         };
-        let mut order = &order[..];
+        for &which in &memory.images {
+            // One that has runs, all in order, can fail even so.
+            if plans[which.index].is_ok() {
+                let (request, plan, lane) = planned(which.index);
+                let runs = memory.runs(which, request);
+                self.run_stretches(request, plan, runs, lane, &mut arena, workspace, frames);
+            }
+        }
+        let mut order = &memory.order[..];
         if let [only] = order {
             // Spared the room for others.
             let len = only.block_size() * TOKEN_BYTES;
-            let mut lane = lane(only);
+            let mut lane = planned(only.index).2;
             self.advance(lane.left, len, slice::from_mut(&mut lane), &mut arena, workspace);
             return;
         }
@@ -198,7 +161,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let count = same.take_while(|other| other.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
-                lanes[i] = lane(waiting);
+                lanes[i] = planned(waiting.index).2;
                 if let Some(next) = rest.get(i) {
                     lanes[i].next = tokens(requests[next.index].general());
                 }
@@ -232,7 +195,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// A planned request before its first block. Its task's rows start at `first_row`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lane<'a>(
         &self,
         request: &Request<'a>,
@@ -293,6 +256,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
 }
 
 /// The bytes of a request's tokens.
+#[inline(always)]
 fn tokens<'a>(request: &Request<'a>) -> &'a [u8] {
     bytemuck::cast_slice(request.tokens)
 }

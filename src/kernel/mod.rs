@@ -326,7 +326,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Takes the next `count` blocks, which are not in its bytes; gives their places.
-    #[inline]
+    #[inline(always)]
     fn take_unread(&mut self, count: usize) -> Range<usize> {
         let places = self.row..self.row + count;
         self.left -= count;
@@ -336,7 +336,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
         let blocks = self.blocks.split_off(..count * len);
         let places = self.take_unread(count);

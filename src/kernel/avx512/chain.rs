@@ -29,7 +29,7 @@ pub(super) struct Chain {
 impl Chain {
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    pub(super) fn new(lanes: &[Lane<'_>]) -> Self {
+    pub(super) fn new(lanes: &[Lane<'_>; LANES]) -> Self {
         let of = |get: fn(&Lane<'_>) -> u64| words(&of_lanes(lanes, get));
         let begun = of_lanes(lanes, |lane| lane.state.is_some());
         let one = _mm512_set1_epi64(1);
@@ -82,7 +82,7 @@ impl Chain {
     }
 
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    pub(super) fn give_back(&self, lanes: &mut [Lane<'_>]) {
+    pub(super) fn give_back(&self, lanes: &mut [Lane<'_>; LANES]) {
         let states: [u64; LANES] = bytemuck::cast(self.state);
         let prefixes: [u64; LANES] = bytemuck::cast(self.prefix);
         for (i, lane) in lanes.iter_mut().enumerate() {

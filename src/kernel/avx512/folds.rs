@@ -14,7 +14,7 @@ use crate::xxh3::pieces::{Pass, Pieces};
 pub(super) fn walk_folds<const IFMA: bool>(
     count: usize,
     len: usize,
-    lanes: &mut [Lane<'_>],
+    lanes: &mut [Lane<'_>; LANES],
     arena: &mut Arena<'_>,
     pieces: &Pieces,
 ) {

@@ -64,26 +64,51 @@ pub(super) fn walk<const IFMA: bool>(
         return scalar::walk(count, len, lanes, arena, workspace);
     }
     // Side by side, lanes go straight from blocks to rows.
-    let alone = lanes.len() == 1 || arena.hashes.is_some();
+    if lanes.len() == 1 || arena.hashes.is_some() {
+        walk_one_by_one::<IFMA>(count, len, lanes, arena, workspace);
+    } else if let Ok(eight) = lanes.try_into() {
+        walk_eight::<IFMA>(count, len, eight, arena, workspace);
+    } else {
+        // Lanes without a request are copies of the first one: they work out and write what it
+        // does.
+        let mut eight = std::array::from_fn(|i| lanes.get(i).copied().unwrap_or(lanes[0]));
+        walk_eight::<IFMA>(count, len, &mut eight, arena, workspace);
+        lanes.copy_from_slice(&eight[..lanes.len()]);
+    }
+}
+
+fn walk_one_by_one<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    if len <= LONGEST_FOLDED {
+        // There is time enough for the scalar folds while the chain waits.
+        return scalar::walk(count, len, lanes, arena, workspace);
+    }
+    for lane in lanes {
+        let keys = workspace.keys_alone(lane.seed, len).stripes();
+        // SAFETY: a backend is called only where it is available.
+        unsafe { stripes::walk_alone::<IFMA>(count, len, lane, arena, keys) };
+    }
+}
+
+fn walk_eight<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    lanes: &mut [Lane<'_>; LANES],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
     // SAFETY: a backend is called only where it is available.
     unsafe {
-        match (len > LONGEST_FOLDED, alone) {
-            (false, false) => {
-                workspace.pieces.set(len);
-                folds::walk_folds::<IFMA>(count, len, lanes, arena, &workspace.pieces);
-            }
-            // There is time enough for the scalar folds while the chain waits.
-            (false, true) => scalar::walk(count, len, lanes, arena, workspace),
-            (true, false) => {
-                stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace);
-            }
-            (true, true) => {
-                for lane in lanes {
-                    let keys = workspace.keys_alone(lane.seed, len).stripes();
-                    stripes::walk_alone::<IFMA>(count, len, lane, arena, keys);
-                }
-            }
+        if len > LONGEST_FOLDED {
+            return stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace);
         }
+        workspace.pieces.set(len);
+        folds::walk_folds::<IFMA>(count, len, lanes, arena, &workspace.pieces);
     }
 }
 
@@ -115,14 +140,15 @@ pub(super) fn hash<const IFMA: bool>(
     unsafe { stripes::hash::<IFMA>(blocks, keys, hashes, len) };
 }
 
-/// What each lane has of something. Lanes without a request are copies of the first one: they
-/// work out and write what it does.
-fn of_lanes<T>(lanes: &[Lane<'_>], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
-    std::array::from_fn(|i| get(lanes.get(i).unwrap_or(&lanes[0])))
+/// What each lane has of something.
+#[inline(always)]
+fn of_lanes<T>(lanes: &[Lane<'_>; LANES], get: impl Fn(&Lane<'_>) -> T) -> [T; LANES] {
+    std::array::from_fn(|i| get(&lanes[i]))
 }
 
 /// Where the next `count` rows of each lane go.
-fn rows_of(lanes: &[Lane<'_>], rows: &mut [u128], count: usize) -> [*mut __m128i; LANES] {
+#[inline(always)]
+fn rows_of(lanes: &[Lane<'_>; LANES], rows: &mut [u128], count: usize) -> [*mut __m128i; LANES] {
     let (room, rows) = (rows.len(), rows.as_mut_ptr());
     of_lanes(lanes, |lane| {
         assert!(lane.row + count <= room, "a row for every block");

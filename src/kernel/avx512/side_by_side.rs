@@ -49,16 +49,10 @@ struct Streams<'t> {
 
 impl<'t> Streams<'t> {
     /// Takes `count` blocks of `len` bytes from each lane.
-    #[inline]
-    fn take(lanes: &mut [Lane<'t>], count: usize, len: usize) -> Self {
+    #[inline(always)]
+    fn take(lanes: &mut [Lane<'t>; LANES], count: usize, len: usize) -> Self {
         let next = of_lanes(lanes, |lane| lane.next.as_ptr());
-        let mut blocks = [std::ptr::null(); LANES];
-        for (blocks, lane) in blocks.iter_mut().zip(&mut *lanes) {
-            *blocks = lane.take(count, len).0.as_ptr();
-        }
-        for lane in lanes.len()..LANES {
-            blocks[lane] = blocks[0];
-        }
+        let blocks = lanes.each_mut().map(|lane| lane.take(count, len).0.as_ptr());
         let fetched = blocks.map(|blocks| blocks.wrapping_add(FETCH_AHEAD));
         Self { blocks, fetched, next, borrowed: PhantomData }
     }
@@ -71,7 +65,7 @@ impl<'t> Streams<'t> {
 pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
     count: usize,
     len: usize,
-    lanes: &mut [Lane<'_>],
+    lanes: &mut [Lane<'_>; LANES],
     arena: &mut Arena<'_>,
     sum: S,
 ) {

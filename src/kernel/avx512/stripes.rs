@@ -17,7 +17,7 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 pub(super) fn walk_stripes<const IFMA: bool>(
     count: usize,
     len: usize,
-    lanes: &mut [Lane<'_>],
+    lanes: &mut [Lane<'_>; LANES],
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
