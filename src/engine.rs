@@ -109,8 +109,7 @@ impl BitOr for Columns {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine<S: Scheme = DynamoPlh> {
-    scheme: S,
-    block_size: BlockSize,
+    planner: Planner<S>,
     backend: Backend,
     columns: Columns,
     threads: usize,
@@ -171,8 +170,8 @@ impl<S: Scheme> Engine<S> {
             large_hashes,
         } = lineages;
         *columns = self.columns;
-        let planner = Planner { scheme: self.scheme, block_size: self.block_size.0 };
-        let batch: Batch<'_, '_, S> = Batch { backend: self.backend, planner, requests };
+        let batch: Batch<'_, '_, S> =
+            Batch { backend: self.backend, planner: &self.planner, requests };
         let (blocks, bytes) = batch.size();
         plans.resize(requests.len(), Ok(Plan::default()));
         let output = Output {
@@ -240,8 +239,8 @@ impl<S: Scheme> Engine<S> {
 impl<S: Scheme> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
-            .field("scheme", &self.scheme)
-            .field("block_size", &self.block_size)
+            .field("scheme", &self.planner.scheme)
+            .field("block_size", &self.planner.block_size)
             .field("backend", &self.backend)
             .field("columns", &self.columns)
             .field("threads", &self.threads)
@@ -372,8 +371,7 @@ impl<S: Scheme> EngineBuilder<S> {
             Threads::Pool(pool) => (pool.current_num_threads(), Pool::Given(pool)),
         };
         Engine {
-            scheme: self.scheme,
-            block_size: self.block_size,
+            planner: Planner::new(self.scheme, self.block_size.0),
             backend: self.backend.unwrap_or_else(Backend::detect),
             columns: self.columns,
             threads,

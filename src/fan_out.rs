@@ -147,7 +147,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             chain = lock(&large.chain);
             chain.next += hashes.len();
         }
-        if chain.next == plan.blocks as usize {
+        if chain.next == plan.shape.blocks() {
             let words = S::Row::words_mut(output.rows);
             S::Row::lay_out(words, request.first_block(), output.sequence_hashes.take());
         }
@@ -198,9 +198,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
             };
             output.plans[0] = self.planner.plan(index, request, output.first_row, memory);
             let Ok(plan) = output.plans[0] else { continue };
-            let step = (task_bytes / plan.block_bytes()).max(1);
+            let step = (task_bytes / plan.shape.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {
-                let bytes = hashes.len() * plan.block_bytes();
+                let bytes = hashes.len() * plan.shape.block_bytes();
                 let piece = Piece { start: i * step, hashes };
                 tasks.push(Task::Piece { large: large.len(), piece, bytes });
             }

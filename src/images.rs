@@ -36,10 +36,10 @@ impl<S: Scheme> Batch<'_, '_, S> {
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
-        let block_size = plan.block_size as usize;
+        let block_size = plan.shape.block_size();
         let first_token = plan.first_token(request);
         let mut lane = lane.over(&[]);
-        let stretches = Stretches::new(runs, first_token, block_size, plan.blocks as usize);
+        let stretches = Stretches::new(runs, first_token, block_size, plan.shape.blocks());
         for stretch in stretches {
             match stretch {
                 Stretch::Text(range) => {

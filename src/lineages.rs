@@ -137,7 +137,7 @@ impl<'a, R: Row> Lineage<'a, R> {
 
     /// Tokens a block.
     pub fn block_size(&self) -> usize {
-        self.plan.block_size as usize
+        self.plan.shape.block_size()
     }
 
     /// How many tokens come after the last hashed block.

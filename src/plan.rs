@@ -1,6 +1,5 @@
 //! From requests to rows of numbers: what is hashed from where to where, under which seed.
 
-use std::mem;
 use std::ops::Range;
 
 use crate::digest::SaltHash;
@@ -20,10 +19,32 @@ pub(crate) struct Plan {
     pub(crate) tail: usize,
     /// The seed of its block hashes.
     pub(crate) salt_hash: SaltHash,
-    /// Tokens a block.
-    pub(crate) block_size: u32,
-    /// How many blocks it has, and rows.
-    pub(crate) blocks: u32,
+    pub(crate) shape: Shape,
+}
+
+/// Tokens a block, and the number of blocks and rows. In one word, the size of a block first: what
+/// makes requests go well side by side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shape(u64);
+
+impl Shape {
+    /// Positions, and so numbers of blocks, have 24 bits.
+    fn new(block_size: u32, blocks: usize) -> Self {
+        Self(u64::from(block_size) << 32 | blocks as u64)
+    }
+
+    pub(crate) fn block_size(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    pub(crate) fn blocks(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// How many bytes a block of tokens has.
+    pub(crate) fn block_bytes(self) -> usize {
+        self.block_size() * TOKEN_BYTES
+    }
 }
 
 /// A plan, or why there is none.
@@ -32,22 +53,24 @@ pub(crate) type Planned = Result<Plan, RequestError>;
 impl Plan {
     /// Where its rows stand among those of the batch: one a block.
     pub(crate) fn rows(&self) -> Range<usize> {
-        self.first_row..self.first_row + self.blocks as usize
-    }
-
-    /// How many bytes a block of tokens has.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.block_size as usize * TOKEN_BYTES
+        self.first_row..self.first_row + self.shape.blocks()
     }
 
     /// The position of the request's first token, in tokens.
     pub(crate) fn first_token(&self, request: &Request<'_>) -> usize {
         // In range: checked when the plan was made.
-        request.first_block() as usize * self.block_size as usize
+        request.first_block() as usize * self.shape.block_size()
     }
 }
 
 impl Request<'_> {
+    /// Whether it is tokens and nothing else that takes planning.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        let Self { lora_name, salt, mm_runs, parent, .. } = self;
+        lora_name.is_none() & salt.is_none() & mm_runs.is_empty() & parent.is_none()
+    }
+
     /// The position of its first block, in blocks.
     #[inline(always)]
     pub(crate) fn first_block(&self) -> u64 {
@@ -61,6 +84,8 @@ pub(crate) struct Planner<S> {
     pub(crate) scheme: S,
     /// Tokens a block, for requests that do not say so themselves.
     pub(crate) block_size: u32,
+    /// The salt hash of requests without salt and LoRA name.
+    plain_salt_hash: SaltHash,
 }
 
 /// What planning a task writes beside the plans, kept from batch to batch.
@@ -78,21 +103,9 @@ pub(crate) struct PlanMemory {
 /// A request that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Waiting {
-    /// What makes requests go well side by side: first the size of a block, then the number of
-    /// blocks.
-    kind: u64,
+    pub(crate) shape: Shape,
     /// Its place in the task.
     pub(crate) index: usize,
-}
-
-impl Waiting {
-    fn new(plan: &Plan, index: usize) -> Self {
-        Self { kind: u64::from(plan.block_size) << 32 | u64::from(plan.blocks), index }
-    }
-
-    pub(crate) fn block_size(&self) -> usize {
-        (self.kind >> 32) as usize
-    }
 }
 
 /// A request with runs, and where those are found in the order of their offsets.
@@ -113,6 +126,29 @@ impl PlanMemory {
         }
     }
 
+    /// Puts the requests in order that have blocks and no runs.
+    fn set_order(&mut self, plans: &[Planned]) {
+        self.order.clear();
+        let mut with_runs = self.images.iter().map(|image| image.index).peekable();
+        let (mut in_order, mut last) = (true, Shape::default());
+        for (index, plan) in plans.iter().enumerate() {
+            let has_runs = with_runs.next_if_eq(&index).is_some();
+            if let Ok(plan) = plan
+                && plan.shape.blocks() > 0
+                && !has_runs
+            {
+                let shape = plan.shape;
+                in_order &= last <= shape;
+                last = shape;
+                self.order.push(Waiting { shape, index });
+            }
+        }
+        // Neighbours of about the same number of blocks end at about the same time.
+        if !in_order {
+            self.order.sort_unstable();
+        }
+    }
+
     /// Gives memory back that a batch has left behind.
     pub(crate) fn shrink(&mut self) {
         *self = Self::default();
@@ -128,22 +164,32 @@ impl PlanMemory {
         tokens_len: usize,
     ) -> Result<(), RequestError> {
         if runs.is_sorted_by_key(|run| run.offset) {
-            check_in_order(runs, tokens_len)?;
             self.images.push(WithRuns { index, sorted: None });
-            return Ok(());
+            return check_in_order(runs, tokens_len);
         }
         let start = self.sorted_runs.len();
         self.sorted_runs.extend_from_slice(runs);
         let sorted = &mut self.sorted_runs[start..];
         // Stable, as the peer's: of two runs with the same offset the second one overlaps.
         sorted.sort_by_key(|run| run.offset);
-        check_in_order(sorted, tokens_len)?;
         self.images.push(WithRuns { index, sorted: Some(start) });
-        Ok(())
+        check_in_order(sorted, tokens_len)
     }
 }
 
 impl<S: Scheme> Planner<S> {
+    pub(crate) fn new(scheme: S, block_size: u32) -> Self {
+        let plain_salt_hash = scheme.salt_hash(&Request::new(&[]), &mut Vec::new());
+        Self { scheme, block_size, plain_salt_hash }
+    }
+
+    /// The seed of a request's chain steps.
+    #[inline(always)]
+    pub(crate) fn chain_seed(&self, plan: &Plan) -> u64 {
+        self.scheme.chain_seed(plan.salt_hash)
+    }
+
+    #[inline(always)]
     fn block_size(&self, request: &Request<'_>) -> u32 {
         request.block_size.unwrap_or(self.block_size)
     }
@@ -155,7 +201,7 @@ impl<S: Scheme> Planner<S> {
 
     /// How many rows are set aside for a request: one for each of its blocks, though it may turn
     /// out to have none since it fails.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rows(&self, request: &Request<'_>) -> usize {
         match blocks(request, self.block_size(request)) {
             blocks if blocks as u64 > MAX_POSITION + 1 => 0,
@@ -173,34 +219,20 @@ impl<S: Scheme> Planner<S> {
     ) {
         memory.images.clear();
         memory.sorted_runs.clear();
-        let mut order = mem::take(&mut memory.order);
-        order.clear();
-        let (mut in_order, mut last) = (true, 0);
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
-            *place = self.plan(index, request, row, memory);
-            match place {
-                Ok(plan) => {
-                    row += plan.blocks as usize;
-                    if plan.blocks > 0 && request.mm_runs.is_empty() {
-                        let waiting = Waiting::new(plan, index);
-                        in_order &= last <= waiting.kind;
-                        last = waiting.kind;
-                        order.push(waiting);
-                    }
-                }
-                Err(_) => row += self.rows(request),
-            }
+            let rows = self.rows(request);
+            *place = match request.is_plain() && rows > 0 {
+                true => Ok(self.plan_of(request, row, rows, self.plain_salt_hash)),
+                false => self.plan(index, request, row, memory),
+            };
+            row += rows;
         }
-        // Neighbours of about the same number of blocks end at about the same time.
-        if !in_order {
-            order.sort_unstable();
-        }
-        memory.order = order;
+        memory.set_order(plans);
     }
 
     /// Plans the request at `index` of a task, whose rows start at `first_row`.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn plan(
         &self,
         index: usize,
@@ -210,10 +242,9 @@ impl<S: Scheme> Planner<S> {
     ) -> Planned {
         let block_size = self.block_size(request);
         let first_block = request.first_block();
-        let tokens = request.tokens.len();
         if !request.mm_runs.is_empty() {
             let before = first_block as usize * block_size as usize;
-            memory.check_runs(index, request.mm_runs, before + tokens)?;
+            memory.check_runs(index, request.mm_runs, before + request.tokens.len())?;
         }
         if block_size == 0 {
             return Err(RequestError::ZeroBlockSize);
@@ -223,14 +254,21 @@ impl<S: Scheme> Planner<S> {
         if blocks > 0 && end > MAX_POSITION + 1 {
             return Err(RequestError::PositionLimit { position: end - 1 });
         }
-        Ok(Plan {
-            first_row,
-            tail: tokens - blocks * block_size as usize,
-            salt_hash: self.scheme.salt_hash(request, &mut memory.salt_buffer),
-            block_size,
-            // Positions, and so numbers of blocks, have 24 bits.
-            blocks: blocks as u32,
-        })
+        let salt_hash = self.scheme.salt_hash(request, &mut memory.salt_buffer);
+        Ok(self.plan_of(request, first_row, blocks, salt_hash))
+    }
+
+    #[inline(always)]
+    fn plan_of(
+        &self,
+        request: &Request<'_>,
+        first_row: usize,
+        blocks: usize,
+        salt_hash: SaltHash,
+    ) -> Plan {
+        let block_size = self.block_size(request);
+        let tail = request.tokens.len() - blocks * block_size as usize;
+        Plan { first_row, tail, salt_hash, shape: Shape::new(block_size, blocks) }
     }
 }
 

@@ -22,7 +22,7 @@ const SHORTEST_WALK: usize = 16;
 /// A batch, to be run in one piece or cut between threads.
 pub(crate) struct Batch<'r, 't, S: Scheme> {
     pub(crate) backend: Backend,
-    pub(crate) planner: Planner<S>,
+    pub(crate) planner: &'r Planner<S>,
     pub(crate) requests: &'r [S::Request<'t>],
 }
 
@@ -137,7 +137,6 @@ impl<S: Scheme> Batch<'_, '_, S> {
             (request, plan, self.lane(request, plan, *first_row))
         };
         for &which in &memory.images {
-            // One that has runs, all in order, can fail even so.
             if plans[which.index].is_ok() {
                 let (request, plan, lane) = planned(which.index);
                 let runs = memory.runs(which, request);
@@ -147,18 +146,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut order = &memory.order[..];
         if let [only] = order {
             // Spared the room for others.
-            let len = only.block_size() * TOKEN_BYTES;
+            let len = only.shape.block_bytes();
             let mut lane = planned(only.index).2;
             self.advance(lane.left, len, slice::from_mut(&mut lane), &mut arena, workspace);
             return;
         }
         let mut lanes = [Lane::default(); MAX_LANES];
         while let Some(first) = order.first() {
-            let block_size = first.block_size();
+            let block_size = first.shape.block_size();
             let len = block_size * TOKEN_BYTES;
             let width = *self.backend.lanes(len).end();
             let same = order.iter().take(width);
-            let count = same.take_while(|other| other.block_size() == block_size).count();
+            let count = same.take_while(|other| other.shape.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = planned(waiting.index).2;
@@ -180,7 +179,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         hashes: &mut [u64],
         scratch: &mut Scratch,
     ) {
-        let len = plan.block_bytes();
+        let len = plan.shape.block_bytes();
         let blocks = &tokens(request)[start * len..(start + hashes.len()) * len];
         self.backend.hash(blocks, len, plan.salt_hash.0, hashes, &mut scratch.workspace);
     }
@@ -204,11 +203,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
     ) -> Lane<'a> {
         Lane {
             blocks: tokens(request),
-            left: plan.blocks as usize,
+            left: plan.shape.blocks(),
             row: plan.first_row - first_row,
             position: request.first_block(),
             seed: plan.salt_hash.0,
-            chain: ChainKeys::new(self.planner.scheme.chain_seed(plan.salt_hash)),
+            chain: ChainKeys::new(self.planner.chain_seed(plan)),
             state: request.parent.map(|parent| parent.current_sequence_hash().0),
             ..Lane::default()
         }
@@ -262,6 +261,7 @@ fn tokens<'a>(request: &Request<'a>) -> &'a [u8] {
 }
 
 /// Sets how lanes pack their next rows; gives how many of the next `count` blocks it holds for.
+#[inline]
 pub(crate) fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
     let mut together = count;
     for lane in lanes {

@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ptr;
 
 use super::chain::{Chain, store};
 use super::vector::start_avalanche;
@@ -52,7 +53,10 @@ impl<'t> Streams<'t> {
     #[inline(always)]
     fn take(lanes: &mut [Lane<'t>; LANES], count: usize, len: usize) -> Self {
         let next = of_lanes(lanes, |lane| lane.next.as_ptr());
-        let blocks = lanes.each_mut().map(|lane| lane.take(count, len).0.as_ptr());
+        let mut blocks = [ptr::null(); LANES];
+        for (blocks, lane) in blocks.iter_mut().zip(lanes) {
+            *blocks = lane.take(count, len).0.as_ptr();
+        }
         let fetched = blocks.map(|blocks| blocks.wrapping_add(FETCH_AHEAD));
         Self { blocks, fetched, next, borrowed: PhantomData }
     }
