@@ -145,9 +145,7 @@ pub(crate) fn encode_frames(
             Some(run) if run.offset <= here => {
                 let end = stop(end_of(run));
                 let fixed = Fixed::new(PLACEHOLDER_TAG, run.mm_hash);
-                // The frame has 32 bits for the place; a longer run wraps, as in the peer.
-                let place = |slot: usize| (position + slot - run.offset) as u32;
-                fixed.fill(frames, done..end, place);
+                fixed.count_up(frames, done..end, here - run.offset);
                 done = end;
             }
             next => {
@@ -235,16 +233,44 @@ impl Fixed {
         }
     }
 
+    /// [`fill`](Self::fill) with places, the first of which is `place`.
+    fn count_up(&self, frames: &mut [[u8; FRAME_BYTES]], slots: Range<usize>, place: usize) {
+        // The frame has 32 bits for the place; a longer run wraps, as in the peer.
+        if place + slots.len() + GROUP > 1 << 32 {
+            let first = slots.start;
+            return self.fill(frames, slots, |slot| (place + slot - first) as u32);
+        }
+        let (before, groups) = frames[..].split_at_mut(slots.start);
+        let (groups, _) = groups.as_chunks_mut::<GROUP>();
+        let count = slots.len().div_ceil(GROUP).min(groups.len());
+        let mut words = self.group(|i| (place + i) as u32);
+        for group in &mut groups[..count] {
+            store(group, &words);
+            // Each place grows in its own bits, since none is past 32.
+            for (word, step) in words.iter_mut().zip(GROUP_STEPS) {
+                *word = word.wrapping_add(step);
+            }
+        }
+        let done = before.len() + count * GROUP;
+        for slot in done..slots.end {
+            self.write(&mut frames[slot], (place + slot - slots.start) as u32);
+        }
+    }
+
     /// A word at a time, each written once: fewer stores than frames would take one by one.
     #[inline(always)]
     fn write_group(&self, frames: &mut [[u8; FRAME_BYTES]; GROUP], value: impl Fn(usize) -> u32) {
+        store(frames, &self.group(value));
+    }
+
+    /// The words of the frames of a group with these values.
+    #[inline(always)]
+    fn group(&self, value: impl Fn(usize) -> u32) -> [u64; GROUP_WORDS] {
         let mut words = self.words;
         for slot in 0..GROUP {
             put(&mut words, slot * FRAME_BYTES + PLACE_OFFSET, value(slot).into(), 4);
         }
-        for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
+        words
     }
 
     /// One frame, in two stores that overlap.
@@ -255,9 +281,27 @@ impl Fixed {
     }
 }
 
+#[inline(always)]
+fn store(frames: &mut [[u8; FRAME_BYTES]; GROUP], words: &[u64; GROUP_WORDS]) {
+    for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// What the words of a group grow by to the group after it, where places count up.
+const GROUP_STEPS: [u64; GROUP_WORDS] = {
+    let mut steps = [0; GROUP_WORDS];
+    let mut slot = 0;
+    while slot < GROUP {
+        put(&mut steps, slot * FRAME_BYTES + PLACE_OFFSET, GROUP as u64, 4);
+        slot += 1;
+    }
+    steps
+};
+
 /// Puts the `len` bytes of a number at a byte offset, where there are zeros.
 #[inline(always)]
-fn put(words: &mut [u64; GROUP_WORDS], offset: usize, number: u64, len: usize) {
+const fn put(words: &mut [u64; GROUP_WORDS], offset: usize, number: u64, len: usize) {
     let (word, shift) = (offset / 8, 8 * (offset % 8));
     words[word] |= number << shift;
     if shift + 8 * len > 64 {
