@@ -7,7 +7,7 @@ use crate::error::RequestError;
 use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
 use crate::scheme::Scheme;
-use crate::scheme::encode::TOKEN_BYTES;
+use crate::scheme::encode::{TOKEN_BYTES, whole_blocks};
 use crate::scheme::sealed::General;
 
 /// One request, planned. What of it is in the request is not here again.
@@ -275,14 +275,10 @@ impl<S: Scheme> Planner<S> {
 /// How many blocks of its tokens a request is to be hashed to; none of size 0.
 #[inline(always)]
 fn blocks(request: &Request<'_>, block_size: u32) -> usize {
-    let tokens = request.tokens.len();
-    let complete = match block_size {
+    match block_size {
         0 => 0,
-        // Divisions take longer than all the rest.
-        _ if block_size.is_power_of_two() => tokens >> block_size.trailing_zeros(),
-        _ => tokens / block_size as usize,
-    };
-    complete.min(request.max_blocks)
+        _ => whole_blocks(request.tokens.len(), block_size as usize).min(request.max_blocks),
+    }
 }
 
 /// Checks runs that are in the order of their offsets; the first one that fails decides.
