@@ -247,23 +247,28 @@ impl Fixed {
     /// [`fill`](Self::fill) with places, the first of which is `place`.
     fn count_up(&self, frames: &mut [[u8; FRAME_BYTES]], slots: Range<usize>, place: usize) {
         // The frame has 32 bits for the place; a longer run wraps, as in the peer.
-        if place + slots.len() + GROUP > 1 << 32 {
+        if place + slots.len() + GROUP > 1 << PLACE_BITS {
             let first = slots.start;
             return self.fill(frames, slots, |slot| (place + slot - first) as u32);
         }
-        let (before, groups) = frames[..].split_at_mut(slots.start);
+        let (_, groups) = frames.split_at_mut(slots.start);
         let (groups, _) = groups.as_chunks_mut::<GROUP>();
         let count = slots.len().div_ceil(GROUP).min(groups.len());
         let mut words = self.group(|i| (place + i) as u32);
-        for group in &mut groups[..count] {
+        for (group, here) in groups[..count].iter_mut().zip((place..).step_by(GROUP)) {
             store(group, &words);
-            // Each place grows in its own bits, since none is past 32.
-            for (word, step) in words.iter_mut().zip(GROUP_STEPS) {
-                *word = word.wrapping_add(step);
+            for slot in 0..GROUP {
+                // A place grows in its word. What overflows at a word's top is in the next word,
+                // too, which has no other place.
+                let (word, shift) = place_in_words(slot);
+                words[word] = words[word].wrapping_add((GROUP as u64) << shift);
+                if shift > u64::BITS - PLACE_BITS {
+                    let high = (here + GROUP + slot) as u64 >> (u64::BITS - shift);
+                    words[word + 1] = self.words[word + 1] | high;
+                }
             }
         }
-        let done = before.len() + count * GROUP;
-        for slot in done..slots.end {
+        for slot in slots.start + count * GROUP..slots.end {
             self.write(&mut frames[slot], (place + slot - slots.start) as u32);
         }
     }
@@ -299,20 +304,17 @@ fn store(frames: &mut [[u8; FRAME_BYTES]; GROUP], words: &[u64; GROUP_WORDS]) {
     }
 }
 
-/// What the words of a group grow by to the group after it, where places count up.
-const GROUP_STEPS: [u64; GROUP_WORDS] = {
-    let mut steps = [0; GROUP_WORDS];
-    let mut slot = 0;
-    while slot < GROUP {
-        put(&mut steps, slot * FRAME_BYTES + PLACE_OFFSET, GROUP as u64, 4);
-        slot += 1;
-    }
-    steps
-};
+const PLACE_BITS: u32 = 32;
+
+/// The word of a group in which a slot's place begins, and its lowest bit there.
+const fn place_in_words(slot: usize) -> (usize, u32) {
+    let offset = slot * FRAME_BYTES + PLACE_OFFSET;
+    (offset / 8, 8 * (offset % 8) as u32)
+}
 
 /// Puts the `len` bytes of a number at a byte offset, where there are zeros.
 #[inline(always)]
-const fn put(words: &mut [u64; GROUP_WORDS], offset: usize, number: u64, len: usize) {
+fn put(words: &mut [u64; GROUP_WORDS], offset: usize, number: u64, len: usize) {
     let (word, shift) = (offset / 8, 8 * (offset % 8));
     words[word] |= number << shift;
     if shift + 8 * len > 64 {
@@ -365,6 +367,34 @@ mod tests {
                         found.resize(range.end, is_framed);
                     }
                     assert_eq!(found, framed(&runs, start, 4, blocks), "{runs:?} {start}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn frames_hold_their_places() {
+        // Where a place's low one, two or three bytes wrap, and where all four do, as in the peer:
+        // places lie in one word or two, and grow without being put there anew.
+        let starts = [0, 0x100, 0x1_0000, 0x100_0000, 1 << 32].map(|wrap: usize| wrap.max(40) - 40);
+        let mm_hash = 0xfedc_ba98_7654_3210;
+        for start in starts {
+            for (count, before) in (1..=90).flat_map(|count| [(count, 0), (count, 1), (count, 7)]) {
+                // So many tokens, then the run, from its place `start` on.
+                let from = before + start;
+                let run = MmRun { mm_hash, offset: before, length: usize::MAX / 2 };
+                let position = if start == 0 { 0 } else { from };
+                let tokens: Vec<u32> = (0..count as u32).map(|i| i << 24 | 0xff).collect();
+                let mut frames = vec![[0xa5; FRAME_BYTES]; count + SLACK];
+                encode_frames(&tokens, count, position, &mut &[run][..], &mut frames);
+                for (slot, (frame, token)) in frames.iter().zip(&tokens).enumerate() {
+                    let place = (position + slot).checked_sub(before);
+                    let (tag, value, hash) = match place {
+                        Some(place) => (PLACEHOLDER_TAG, place as u32, mm_hash),
+                        None => (TOKEN_TAG, *token, 0),
+                    };
+                    let expected = [&[tag][..], &value.to_le_bytes(), &hash.to_le_bytes()].concat();
+                    assert_eq!(frame[..], expected, "slot {slot} of {count} from {position}");
                 }
             }
         }
