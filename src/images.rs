@@ -31,14 +31,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
         request: &Request<'_>,
         plan: &Plan,
         runs: &[MmRun],
-        lane: Lane<'_>,
+        mut lane: Lane<'_>,
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
         let block_size = plan.shape.block_size();
         let first_token = plan.first_token(request);
-        let mut lane = lane.over(&[]);
         let stretches = Stretches::new(runs, first_token, block_size, plan.shape.blocks());
         for stretch in stretches {
             match stretch {
@@ -100,9 +99,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
-        let mut part = lane.over(blocks);
-        self.advance(count, len, slice::from_mut(&mut part), arena, workspace);
-        *lane = part.over(&[]);
+        let mut done = 0;
+        while done < count {
+            let together = lay_out(slice::from_mut(lane), count - done);
+            let blocks = &blocks[done * len..(done + together) * len];
+            self.backend.walk_over(together, len, blocks, lane, arena, workspace);
+            done += together;
+        }
     }
 
     /// Takes a lane by itself `count` blocks on, which need not lie anywhere.

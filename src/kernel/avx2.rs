@@ -7,8 +7,9 @@
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use super::{Arena, Lane, Workspace, scalar};
+use super::{Arena, Lane, scalar};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::{avalanche, merge};
@@ -22,15 +23,16 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// Hashes, chains and packs the next `count` blocks of every lane.
-pub(super) fn walk(
-    count: usize,
-    len: usize,
-    lanes: &mut [Lane<'_>],
+/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
+pub(super) fn walk_over(
+    blocks: &[u8],
+    places: Range<usize>,
+    lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
-    workspace: &mut Workspace,
+    keys: &StripeKeys,
+    len: usize,
 ) {
-    scalar::walk_stripes_with(count, len, lanes, arena, workspace, sum);
+    scalar::walk_over_with(len, |block| sum(block, keys), avalanche, blocks, places, lane, arena);
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.

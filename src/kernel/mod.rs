@@ -123,12 +123,23 @@ impl Backend {
     /// How many requests go side by side, at the least and at the most, with blocks of so many
     /// bytes. Fewer than the least are faster one by one.
     pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
+        match self.has_vector_lanes(len) {
+            #[cfg(target_arch = "x86_64")]
+            true => avx512::lanes(),
+            _ => scalar::lanes(len),
+        }
+    }
+
+    /// Whether the lanes of a walk are those of vectors. Otherwise they are chains in general
+    /// registers.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    fn has_vector_lanes(self, len: usize) -> bool {
         match self {
-            Self::Scalar | Self::Portable => scalar::lanes(len),
+            Self::Scalar | Self::Portable => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => scalar::lanes(len),
+            Self::Avx2 => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Avx512Ifma => avx512::lanes(len),
+            Self::Avx512 | Self::Avx512Ifma => len > PIECE_BYTES,
         }
     }
 
@@ -143,17 +154,69 @@ impl Backend {
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
+        if count == 0 {
+            return;
+        }
+        // Side by side, lanes go straight from blocks to rows; and one packing to a loop keeps
+        // scalar shifts in registers.
+        let alone = lanes.len() == 1 || arena.hashes.is_some();
         match self {
-            Self::Scalar => scalar::walk(count, len, lanes, arena, workspace),
-            Self::Portable => portable::walk(count, len, lanes, arena, workspace),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::walk(count, len, lanes, arena, workspace),
+            Self::Avx512 if !alone && self.has_vector_lanes(len) => {
+                avx512::walk::<false>(count, len, lanes, arena, workspace);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::walk::<false>(count, len, lanes, arena, workspace),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::walk::<true>(count, len, lanes, arena, workspace),
+            Self::Avx512Ifma if !alone && self.has_vector_lanes(len) => {
+                avx512::walk::<true>(count, len, lanes, arena, workspace);
+            }
+            _ if !alone && pack_alike(lanes) => scalar::walk(count, len, lanes, arena, workspace),
+            _ => {
+                for lane in lanes {
+                    let blocks = lane.take(count * len);
+                    self.walk_over(count, len, blocks, lane, arena, workspace);
+                }
+            }
         }
     }
+
+    /// Takes one lane `count` blocks on, as [`walk`](Self::walk) does, over blocks that need not be
+    /// those of the lane.
+    pub(crate) fn walk_over(
+        self,
+        count: usize,
+        len: usize,
+        blocks: &[u8],
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        let keys = workspace.keys_alone(lane.seed, len);
+        let places = lane.take_places(count);
+        if len <= LONGEST_FOLDED {
+            // There is time enough for scalar folds while the chain waits.
+            return scalar::walk_over(blocks, places, lane, arena, keys);
+        }
+        let stripes = keys.stripes();
+        match self {
+            Self::Scalar => scalar::walk_over(blocks, places, lane, arena, keys),
+            Self::Portable => portable::walk_over(blocks, places, lane, arena, stripes, len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::walk_over(blocks, places, lane, arena, stripes, len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                avx512::walk_over::<false>(blocks, places, lane, arena, stripes, len);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma => {
+                avx512::walk_over::<true>(blocks, places, lane, arena, stripes, len);
+            }
+        }
+    }
+}
+
+/// Whether the next rows of all lanes are packed alike.
+fn pack_alike(lanes: &[Lane<'_>]) -> bool {
+    lanes.iter().all(|lane| lane.fragment_bits == lanes[0].fragment_bits)
 }
 
 impl Backend {
@@ -216,7 +279,7 @@ impl Backend {
 
     /// Chains the hashes of a lane's next blocks, which are not in its bytes, and packs their rows.
     pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
-        let places = lane.take_unread(hashes.len());
+        let places = lane.take_places(hashes.len());
         // A chain by itself has no lanes: all backends chain alike.
         scalar::chain_alone(hashes, lane, &mut rows[places]);
     }
@@ -319,27 +382,19 @@ pub(crate) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// The same request, going on with blocks that lie elsewhere.
-    pub(crate) fn over<'b>(&self, blocks: &'b [u8]) -> Lane<'b> {
-        let Self { left, row, position, seed, chain, state, fragment_bits, prefix, .. } = *self;
-        Lane { blocks, next: &[], left, row, position, seed, chain, state, fragment_bits, prefix }
+    /// Takes the next so many bytes of its blocks.
+    #[inline(always)]
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        self.blocks.split_off(..len).expect("a lane has the blocks that it was asked for")
     }
 
-    /// Takes the next `count` blocks, which are not in its bytes; gives their places.
+    /// Takes the places of the next `count` blocks.
     #[inline(always)]
-    fn take_unread(&mut self, count: usize) -> Range<usize> {
+    fn take_places(&mut self, count: usize) -> Range<usize> {
         let places = self.row..self.row + count;
         self.left -= count;
         self.row += count;
         self.position += count as u64;
         places
-    }
-
-    /// Takes the next `count` blocks of `len` bytes; gives their bytes and their places.
-    #[inline(always)]
-    fn take(&mut self, count: usize, len: usize) -> (&'a [u8], Range<usize>) {
-        let blocks = self.blocks.split_off(..count * len);
-        let places = self.take_unread(count);
-        (blocks.expect("a lane has the blocks that it was asked for"), places)
     }
 }

@@ -4,9 +4,11 @@
 //! Blocks of more than 240 bytes are absorbed by vectors. Shorter ones want multiplications of
 //! 64 by 64 bits, which there are none of, and are faster by general registers.
 
+use std::ops::Range;
+
 use wide::u64x2;
 
-use super::{Arena, Lane, Workspace, scalar};
+use super::{Arena, Lane, scalar};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::{avalanche, merge};
@@ -16,15 +18,16 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
-/// Hashes, chains and packs the next `count` blocks of every lane.
-pub(super) fn walk(
-    count: usize,
-    len: usize,
-    lanes: &mut [Lane<'_>],
+/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
+pub(super) fn walk_over(
+    blocks: &[u8],
+    places: Range<usize>,
+    lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
-    workspace: &mut Workspace,
+    keys: &StripeKeys,
+    len: usize,
 ) {
-    scalar::walk_stripes_with(count, len, lanes, arena, workspace, sum);
+    scalar::walk_over_with(len, |block| sum(block, keys), avalanche, blocks, places, lane, arena);
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.

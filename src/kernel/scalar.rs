@@ -5,12 +5,11 @@
 //! blocks do not fill it; there, several requests are chained side by side, over hashes that
 //! were worked out before.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use super::{Arena, Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
-use crate::xxh3::LONGEST_FOLDED;
-use crate::xxh3::keys::{BlockKeys, ChainKeys, StripeKeys, Words};
+use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
 };
@@ -197,28 +196,15 @@ pub(super) fn walk(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    if let [lane] = lanes {
-        return walk_alone(count, lane, arena, workspace.keys_alone(lane.seed, len));
-    }
-    let fragment_bits = lanes.first().map(|lane| lane.fragment_bits);
-    let alike = lanes.iter().all(|lane| Some(lane.fragment_bits) == fragment_bits);
-    if !alike || arena.hashes.is_some() {
-        // One packing to a loop keeps the shifts in registers.
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            walk_alone(count, lane, arena, workspace.keys(i, lane.seed, len));
-        }
-        return;
-    }
     let mut tiles = [[0; TILE]; MAX_LANES];
     let mut places = [0; MAX_LANES];
     let mut left = count;
     while left > 0 {
         let count = left.min(TILE);
         for (i, (lane, tile)) in lanes.iter_mut().zip(&mut tiles).enumerate() {
-            let tile = &mut tile[..count];
-            let (blocks, window) = lane.take(count, len);
-            places[i] = window.start;
-            hash(blocks, workspace.keys(i, lane.seed, len), tile);
+            let blocks = lane.take(count * len);
+            places[i] = lane.take_places(count).start;
+            hash(blocks, workspace.keys(i, lane.seed, len), &mut tile[..count]);
         }
         chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]), arena);
         left -= count;
@@ -226,24 +212,26 @@ pub(super) fn walk(
 }
 
 /// `hash` and `chain` of one request: in one loop, unless the hashes are an output.
-pub(super) fn walk_alone(
-    count: usize,
+pub(super) fn walk_over(
+    blocks: &[u8],
+    places: Range<usize>,
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
     keys: &BlockKeys,
 ) {
-    with_hash_of!(keys, walk_alone_with(count, lane, arena))
+    with_hash_of!(keys, walk_over_with(blocks, places, lane, arena))
 }
 
-fn walk_alone_with(
+/// [`walk_over`] with another way to sum blocks.
+pub(super) fn walk_over_with(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
-    count: usize,
+    blocks: &[u8],
+    places: Range<usize>,
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
 ) {
-    let (blocks, places) = lane.take(count, length);
     let rows = &mut arena.rows[places.clone()];
     if let Some(hashes) = &mut arena.hashes {
         let hashes = &mut hashes[places];
@@ -251,24 +239,6 @@ fn walk_alone_with(
         chain_alone(hashes, lane, rows);
     } else {
         walk_in_stages(length, sum, finish, blocks, lane, rows);
-    }
-}
-
-/// [`walk`] with another way to sum blocks of more than 240 bytes.
-pub(super) fn walk_stripes_with(
-    count: usize,
-    len: usize,
-    lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
-    workspace: &mut Workspace,
-    sum: impl Fn(&[u8], &StripeKeys) -> u64 + Copy,
-) {
-    if len <= LONGEST_FOLDED {
-        return walk(count, len, lanes, arena, workspace);
-    }
-    for lane in lanes {
-        let keys = workspace.keys_alone(lane.seed, len).stripes();
-        walk_alone_with(len, |block| sum(block, keys), avalanche, count, lane, arena);
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn walk<const IFMA: bool>(
     let mut numbers = words(&std::array::from_fn(|i| counting.first + i as u64 * step));
     let next = _mm512_set1_epi64((LANES as u64 * step) as i64);
 
-    let window = lane.take_unread(count);
+    let window = lane.take_places(count);
     let mut hashes = [0; LANES];
     let mut rows: &mut [u128] = &mut [];
     let mut kept = arena.hashes.as_mut().map(|hashes| hashes[window.clone()].chunks_mut(LANES));

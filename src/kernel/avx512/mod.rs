@@ -23,12 +23,11 @@ pub(super) mod vector;
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::__m128i;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use super::{Arena, Counting, Lane, Workspace, scalar};
+use super::{Arena, Counting, Lane, Workspace};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
-use crate::xxh3::pieces::PIECE_BYTES;
 
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -42,11 +41,8 @@ pub(super) fn is_available() -> bool {
 
 /// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
 /// itself costs about a fifth of that.
-pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
-    match len {
-        ..=PIECE_BYTES => scalar::lanes(len),
-        _ => 6..=LANES,
-    }
+pub(super) fn lanes() -> RangeInclusive<usize> {
+    6..=LANES
 }
 
 /// Hashes, chains and packs up to eight lanes.
@@ -57,16 +53,7 @@ pub(super) fn walk<const IFMA: bool>(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    if count == 0 {
-        return;
-    }
-    if len <= PIECE_BYTES {
-        return scalar::walk(count, len, lanes, arena, workspace);
-    }
-    // Side by side, lanes go straight from blocks to rows.
-    if lanes.len() == 1 || arena.hashes.is_some() {
-        walk_one_by_one::<IFMA>(count, len, lanes, arena, workspace);
-    } else if let Ok(eight) = lanes.try_into() {
+    if let Ok(eight) = lanes.try_into() {
         walk_eight::<IFMA>(count, len, eight, arena, workspace);
     } else {
         // Lanes without a request are copies of the first one: they work out and write what it
@@ -77,22 +64,17 @@ pub(super) fn walk<const IFMA: bool>(
     }
 }
 
-fn walk_one_by_one<const IFMA: bool>(
-    count: usize,
-    len: usize,
-    lanes: &mut [Lane<'_>],
+/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
+pub(super) fn walk_over<const IFMA: bool>(
+    blocks: &[u8],
+    places: Range<usize>,
+    lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
-    workspace: &mut Workspace,
+    keys: &StripeKeys,
+    len: usize,
 ) {
-    if len <= LONGEST_FOLDED {
-        // There is time enough for the scalar folds while the chain waits.
-        return scalar::walk(count, len, lanes, arena, workspace);
-    }
-    for lane in lanes {
-        let keys = workspace.keys_alone(lane.seed, len).stripes();
-        // SAFETY: a backend is called only where it is available.
-        unsafe { stripes::walk_alone::<IFMA>(count, len, lane, arena, keys) };
-    }
+    // SAFETY: a backend is called only where it is available.
+    unsafe { stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len) };
 }
 
 fn walk_eight<const IFMA: bool>(

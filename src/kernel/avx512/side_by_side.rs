@@ -55,7 +55,8 @@ impl<'t> Streams<'t> {
         let next = of_lanes(lanes, |lane| lane.next.as_ptr());
         let mut blocks = [ptr::null(); LANES];
         for (blocks, lane) in blocks.iter_mut().zip(lanes) {
-            *blocks = lane.take(count, len).0.as_ptr();
+            *blocks = lane.take(count * len).as_ptr();
+            lane.take_places(count);
         }
         let fetched = blocks.map(|blocks| blocks.wrapping_add(FETCH_AHEAD));
         Self { blocks, fetched, next, borrowed: PhantomData }

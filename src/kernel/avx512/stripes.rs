@@ -2,6 +2,7 @@
 //! blocks go together, whatever requests they are of.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
@@ -36,14 +37,14 @@ pub(super) fn walk_stripes<const IFMA: bool>(
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_alone<const IFMA: bool>(
-    count: usize,
-    len: usize,
+pub(super) fn walk_over<const IFMA: bool>(
+    blocks: &[u8],
+    places: Range<usize>,
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
     keys: &StripeKeys,
+    len: usize,
 ) {
-    let (blocks, places) = lane.take(count, len);
     fetch_start(lane.next);
     let mut hashes = [0; LANES];
     let mut rows: &mut [u128] = &mut [];
