@@ -12,7 +12,7 @@ use crate::kernel::Backend;
 use crate::lineages::Lineages;
 use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
-use crate::run::{Batch, Output, Scratch};
+use crate::run::{Batch, Chunk, Output, Scratch};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
 
@@ -168,11 +168,12 @@ impl<S: Scheme> Engine<S> {
             columns,
             scratches,
             large_hashes,
+            chunks,
         } = lineages;
         *columns = self.columns;
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
-        let (blocks, bytes) = batch.size();
+        let Chunk { rows: blocks, bytes } = batch.count(chunks);
         plans.resize(requests.len(), Ok(Plan::default()));
         let output = Output {
             plans,
@@ -189,7 +190,7 @@ impl<S: Scheme> Engine<S> {
         match may_fan_out.then(|| self.pool_for(bytes)).flatten() {
             Some((pool, task_bytes)) => {
                 let helpers = self.threads - 1;
-                batch.run_on(pool, helpers, task_bytes, output, scratches, large_hashes);
+                batch.run_on(pool, helpers, task_bytes, output, chunks, scratches, large_hashes);
             }
             None => {
                 if scratches.is_empty() {

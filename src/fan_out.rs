@@ -21,10 +21,9 @@ use crate::digest::BlockHash;
 use crate::engine::room;
 use crate::kernel::Lane;
 use crate::plan::{Plan, PlanMemory};
-use crate::request::Request;
-use crate::run::{Batch, Output, Scratch};
+use crate::run::{Batch, Chunk, Output, REQUESTS_A_CHUNK, Scratch};
 use crate::scheme::Scheme;
-use crate::scheme::sealed::{General, Layout};
+use crate::scheme::sealed::Layout;
 use crate::xxh3::LONGEST_FOLDED;
 
 /// A share of the work of a batch.
@@ -56,6 +55,13 @@ struct Piece<'a> {
     hashes: &'a mut [u64],
 }
 
+/// Some requests that stay together, or one that is hashed in pieces.
+struct Part {
+    range: Range<usize>,
+    size: Chunk,
+    is_large: bool,
+}
+
 /// A request that is hashed in pieces.
 struct Large<'a, R> {
     index: usize,
@@ -83,13 +89,15 @@ impl<S: Scheme> Batch<'_, '_, S> {
         helpers: usize,
         task_bytes: usize,
         output: Output<'_, S::Row>,
+        chunks: &[Chunk],
         scratches: &mut Vec<Scratch>,
         large_hashes: &mut Vec<u64>,
     ) {
         if scratches.is_empty() {
             scratches.push(Scratch::default());
         }
-        let (tasks, large) = self.cut(task_bytes, output, large_hashes, &mut scratches[0].plans);
+        let memory = &mut scratches[0].plans;
+        let (tasks, large) = self.cut(task_bytes, output, chunks, large_hashes, memory);
         let helpers = helpers.min(tasks.len().saturating_sub(1));
         if scratches.len() <= helpers {
             scratches.resize_with(helpers + 1, Scratch::default);
@@ -159,42 +167,39 @@ impl<S: Scheme> Batch<'_, '_, S> {
         &'a self,
         task_bytes: usize,
         mut output: Output<'a, S::Row>,
+        chunks: &[Chunk],
         large_hashes: &'a mut Vec<u64>,
         memory: &mut PlanMemory,
     ) -> Cut<'a, S::Row> {
-        let is_large = |request: &Request<'_>| {
-            self.planner.block_bytes(request) > LONGEST_FOLDED
-                && self.planner.rows(request) * self.planner.block_bytes(request) >= 2 * task_bytes
-                && request.mm_runs.is_empty()
-        };
         let mut large_hashes = if output.block_hashes.is_some() {
             &mut []
         } else {
-            let large = self.requests.iter().map(General::general).filter(|&r| is_large(r));
-            room(large_hashes, large.map(|request| self.planner.rows(request)).sum())
+            let large = self.parts(chunks, task_bytes).filter(|part| part.is_large);
+            room(large_hashes, large.map(|part| part.size.rows).sum())
         };
         let (mut tasks, mut large) = (Vec::new(), Vec::new());
         let mut range = 0..0;
-        let (mut blocks, mut bytes) = (0, 0);
-        for (index, request) in self.requests.iter().map(General::general).enumerate() {
-            let count = self.planner.rows(request);
-            let pieced = is_large(request);
-            if pieced || bytes >= task_bytes {
-                let output = output.take(range.len(), blocks);
-                tasks.push(Task::Requests { range, output, bytes });
-                (range, blocks, bytes) = (index..index, 0, 0);
+        let mut size = Chunk::default();
+        for part in self.parts(chunks, task_bytes) {
+            if part.is_large || size.bytes >= task_bytes {
+                let output = output.take(range.len(), size.rows);
+                tasks.push(Task::Requests { range, output, bytes: size.bytes });
+                (range, size) = (part.range.start..part.range.start, Chunk::default());
             }
-            if !pieced {
-                range.end = index + 1;
-                blocks += count;
-                bytes += self.planner.rows(request) * self.planner.block_bytes(request);
+            range.end = part.range.end;
+            if !part.is_large {
+                size = size.and(part.size);
                 continue;
             }
-            range = index + 1..index + 1;
-            let mut output = output.take(1, count);
+            range.start = part.range.end;
+            let index = part.range.start;
+            let request = self.request(index);
+            let mut output = output.take(1, part.size.rows);
             let hashes = match output.block_hashes.take() {
                 Some(hashes) => BlockHash::peel_slice_mut(hashes),
-                None => large_hashes.split_off_mut(..count).expect("there is room for all"),
+                None => {
+                    large_hashes.split_off_mut(..part.size.rows).expect("there is room for all")
+                }
             };
             output.plans[0] = self.planner.plan(index, request, output.first_row, memory);
             let Ok(plan) = output.plans[0] else { continue };
@@ -208,10 +213,32 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let chain = PiecedChain { hashed: BTreeMap::new(), next: 0, under_way };
             large.push(Large { index, plan, chain: Mutex::new(chain) });
         }
-        tasks.push(Task::Requests { range, output, bytes });
+        tasks.push(Task::Requests { range, output, bytes: size.bytes });
         // Where a large request came first or last, or two met.
         tasks.retain(|task| !matches!(task, Task::Requests { range, .. } if range.is_empty()));
         (tasks, large)
+    }
+
+    /// What the batch is cut along: chunks of small requests, and the requests of other chunks.
+    fn parts(&self, chunks: &[Chunk], task_bytes: usize) -> impl Iterator<Item = Part> {
+        let starts = (0..self.requests.len()).step_by(REQUESTS_A_CHUNK);
+        starts.zip(chunks).flat_map(move |(start, &size)| {
+            let range = start..(start + REQUESTS_A_CHUNK).min(self.requests.len());
+            let small = size.bytes <= task_bytes / 2;
+            let whole = small.then(|| Part { range: range.clone(), size, is_large: false });
+            let others = if small { 0..0 } else { range };
+            whole.into_iter().chain(others.map(move |index| self.part(index, task_bytes)))
+        })
+    }
+
+    /// One request as a part of the batch.
+    fn part(&self, index: usize, task_bytes: usize) -> Part {
+        let request = self.request(index);
+        let size = self.planner.size(request);
+        let is_large = size.bytes >= 2 * task_bytes
+            && self.planner.block_bytes(request) > LONGEST_FOLDED
+            && request.mm_runs.is_empty();
+        Part { range: index..index + 1, size, is_large }
     }
 }
 

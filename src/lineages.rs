@@ -5,7 +5,7 @@ use crate::engine::Columns;
 use crate::error::RequestError;
 use crate::plan::{Plan, Planned};
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
-use crate::run::Scratch;
+use crate::run::{Chunk, Scratch};
 use crate::scheme::Row;
 
 /// The results of a batch, in the order of its requests: for each request its lineage, or why
@@ -25,6 +25,7 @@ pub struct Lineages<R: Row = PositionalLineageHash> {
     pub(crate) scratches: Vec<Scratch>,
     /// Block hashes of requests that are hashed in pieces, where they are not kept.
     pub(crate) large_hashes: Vec<u64>,
+    pub(crate) chunks: Vec<Chunk>,
 }
 
 impl<R: Row> Default for Lineages<R> {
@@ -37,6 +38,7 @@ impl<R: Row> Default for Lineages<R> {
             columns: Columns::NONE,
             scratches: Vec::new(),
             large_hashes: Vec::new(),
+            chunks: Vec::new(),
         }
     }
 }
@@ -106,6 +108,7 @@ impl<R: Row> Lineages<R> {
         self.sequence_hashes.truncate(blocks);
         self.sequence_hashes.shrink_to(blocks);
         self.large_hashes = Vec::new();
+        self.chunks = Vec::new();
         self.scratches.iter_mut().for_each(Scratch::shrink);
     }
 }

@@ -6,6 +6,7 @@ use crate::digest::SaltHash;
 use crate::error::RequestError;
 use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
+use crate::run::Chunk;
 use crate::scheme::Scheme;
 use crate::scheme::encode::{TOKEN_BYTES, whole_blocks};
 use crate::scheme::sealed::General;
@@ -207,6 +208,13 @@ impl<S: Scheme> Planner<S> {
             blocks if blocks as u64 > MAX_POSITION + 1 => 0,
             blocks => blocks,
         }
+    }
+
+    /// What a request takes, if it does not fail.
+    #[inline(always)]
+    pub(crate) fn size(&self, request: &Request<'_>) -> Chunk {
+        let rows = self.rows(request);
+        Chunk { rows, bytes: rows * self.block_bytes(request) }
     }
 
     /// Plans the requests of a task, whose rows start at `row`.

@@ -37,6 +37,23 @@ pub(crate) struct Output<'a, R> {
     pub(crate) sequence_hashes: Option<&'a mut [SequenceHash]>,
 }
 
+/// How many requests a batch is counted by, so that it can be cut without counting them again.
+pub(crate) const REQUESTS_A_CHUNK: usize = 32;
+
+/// What some requests take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Chunk {
+    pub(crate) rows: usize,
+    /// How many bytes they are hashed from, frames taken for tokens.
+    pub(crate) bytes: usize,
+}
+
+impl Chunk {
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { rows: self.rows + other.rows, bytes: self.bytes + other.bytes }
+    }
+}
+
 /// A thread's working memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
@@ -78,13 +95,16 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.run(0..self.requests.len(), output, scratch);
     }
 
-    /// How many rows the batch takes, and how many bytes it is hashed from, frames taken for
-    /// tokens.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        self.requests.iter().fold((0, 0), |(rows, bytes), request| {
-            let count = self.planner.rows(request.general());
-            (rows + count, bytes + count * self.planner.block_bytes(request.general()))
-        })
+    /// Counts what the batch takes, chunk by chunk and altogether.
+    pub(crate) fn count(&self, chunks: &mut Vec<Chunk>) -> Chunk {
+        chunks.clear();
+        chunks.extend(self.requests.chunks(REQUESTS_A_CHUNK).map(|requests| {
+            requests.iter().fold(Chunk::default(), |chunk, request| {
+                let request = request.general();
+                chunk.and(self.planner.size(request))
+            })
+        }));
+        chunks.iter().fold(Chunk::default(), |all, &chunk| all.and(chunk))
     }
 
     /// A request of the batch.
