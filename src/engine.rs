@@ -26,7 +26,7 @@ const TASK_BYTES: usize = 128 << 10;
 
 /// Tasks a thread that a large batch is cut into, so that one that is held up is not waited
 /// for.
-const TASKS_PER_THREAD: usize = 8;
+const TASKS_PER_THREAD: usize = 16;
 
 /// How many tokens make a block; at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,8 +11,11 @@
 //! still has.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hint;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytemuck::TransparentWrapper;
 use rayon::ThreadPool;
@@ -25,6 +28,10 @@ use crate::run::{Batch, Chunk, Output, REQUESTS_A_CHUNK, Scratch};
 use crate::scheme::Scheme;
 use crate::scheme::sealed::Layout;
 use crate::xxh3::LONGEST_FOLDED;
+
+/// How long the calling thread looks for the end of the others' last tasks before it sleeps: some
+/// tasks' time.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
 /// A share of the work of a batch.
 enum Task<'a, R> {
@@ -105,12 +112,22 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let shares = share_out(tasks, helpers + 1);
         let (own, others) = scratches.split_first_mut().expect("there is one more than helpers");
         // The calling thread works, too: it need not wake a thread only to wait for it.
+        let at_work = AtomicUsize::new(helpers);
         pool.in_place_scope(|scope| {
-            let (shares, large) = (&shares, &large);
+            let (shares, large, at_work) = (&shares, &large, &at_work);
             for (i, scratch) in (1..=helpers).zip(others) {
-                scope.spawn(move |_| self.work(i, shares, large, scratch));
+                scope.spawn(move |_| {
+                    self.work(i, shares, large, scratch);
+                    at_work.fetch_sub(1, Ordering::Relaxed);
+                });
             }
             self.work(0, shares, large, own);
+            // Nothing is left to begin, so the others are at their last tasks: to fall asleep and
+            // be woken takes longer than those.
+            let start = Instant::now();
+            while at_work.load(Ordering::Relaxed) > 0 && start.elapsed() < LONGEST_SPIN {
+                hint::spin_loop();
+            }
         });
     }
 
@@ -224,7 +241,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let starts = (0..self.requests.len()).step_by(REQUESTS_A_CHUNK);
         starts.zip(chunks).flat_map(move |(start, &size)| {
             let range = start..(start + REQUESTS_A_CHUNK).min(self.requests.len());
-            let small = size.bytes <= task_bytes / 2;
+            let small = size.bytes <= task_bytes;
             let whole = small.then(|| Part { range: range.clone(), size, is_large: false });
             let others = if small { 0..0 } else { range };
             whole.into_iter().chain(others.map(move |index| self.part(index, task_bytes)))
