@@ -13,7 +13,7 @@ use crate::lineages::Lineages;
 use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
 use crate::run::{Batch, Chunk, Output, Scratch};
-use crate::scheme::sealed::Layout;
+use crate::scheme::sealed::{General, Layout};
 use crate::scheme::{DynamoPlh, Scheme};
 
 /// Bytes of tokens below which a batch stays on the calling thread: about 100 µs of work. Waking a
@@ -199,6 +199,11 @@ impl<S: Scheme> Engine<S> {
                 batch.run_here(output, &mut scratches[0]);
             }
         }
+    }
+
+    /// Room for the rows of a request, if it does not fail.
+    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Box<[S::Row]> {
+        vec![S::Row::zeroed(); self.planner.rows(request.general())].into()
     }
 
     /// The backend that hashes.

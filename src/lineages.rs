@@ -167,8 +167,18 @@ impl<'a> Lineage<'a, LegacyLineageHash> {
 impl<R: Row> Lineage<'_, R> {
     /// A copy that outlives the batch.
     pub fn detach(&self) -> OwnedLineage<R> {
+        self.detach_into(Box::default())
+    }
+
+    /// A copy whose lineage hashes are in `plhs` if it has the room that they take.
+    pub(crate) fn detach_into(&self, mut plhs: Box<[R]>) -> OwnedLineage<R> {
+        if plhs.len() == self.rows.len() {
+            plhs.copy_from_slice(self.rows);
+        } else {
+            plhs = self.rows.into();
+        }
         OwnedLineage {
-            plhs: self.rows.into(),
+            plhs,
             block_hashes: self.block_hashes.map(Into::into),
             sequence_hashes: self.sequence_hashes.map(Into::into),
             salt_hash: self.salt_hash(),

@@ -40,7 +40,7 @@ use crate::request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use slot::Slot;
 pub use ticket::Ticket;
-use worker::{Entry, Worker};
+use worker::{Entry, Job, Worker};
 
 /// What a ticket yields.
 pub type Answer<R = PositionalLineageHash> = Result<OwnedLineage<R>, TicketError>;
@@ -147,6 +147,7 @@ pub enum TicketError {
 ///
 /// See the [module](self). Dropped, it shuts down.
 pub struct Admission {
+    engine: Arc<Engine>,
     /// `None` once it is shut down.
     queue: RwLock<Option<Sender<Entry>>>,
     aborted: Arc<AtomicBool>,
@@ -172,6 +173,7 @@ impl Admission {
         let (sender, receiver) = channel::bounded(options.capacity);
         let engine = Arc::new(engine);
         let admission = Self {
+            engine: Arc::clone(&engine),
             queue: RwLock::new(Some(sender)),
             aborted: Arc::default(),
             workers: Mutex::default(),
@@ -204,12 +206,21 @@ impl Admission {
     pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
         let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
-        let slot = Arc::new(Slot::new());
-        let ticket = Ticket { slot: Arc::clone(&slot) };
-        match queue.try_send(Entry { request, slot }) {
-            Ok(()) => Ok(ticket),
-            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.request)),
-            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.request)),
+        if queue.is_full() {
+            return Err(Rejected::Full(request));
+        }
+        let rows = self.engine.room_for(&request.as_request());
+        let job = Arc::new(Job { request, slot: Slot::new() });
+        match queue.try_send(Entry { job: Arc::clone(&job), rows }) {
+            Ok(()) => Ok(Ticket { job }),
+            Err(TrySendError::Full(entry)) => {
+                drop(entry);
+                Err(Rejected::Full(only(job).request))
+            }
+            Err(TrySendError::Disconnected(entry)) => {
+                drop(entry);
+                Err(Rejected::Closed(only(job).request))
+            }
         }
     }
 
@@ -243,6 +254,11 @@ impl Admission {
     fn handles(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What nobody else holds.
+fn only(job: Arc<Job>) -> Job {
+    Arc::into_inner(job).expect("a job that was not accepted is the caller's alone")
 }
 
 impl Drop for Admission {

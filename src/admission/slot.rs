@@ -3,6 +3,8 @@
 //! Both sides hold the slot; each goes through one short lock. Whichever comes second finds what
 //! the first has left: the answer, the news that nobody waits any more, or whom to wake.
 
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
@@ -20,13 +22,40 @@ pub(super) struct Slot<T> {
 
 #[derive(Debug)]
 enum State<T> {
-    /// No answer yet; and whom to wake when there is, beside a thread that waits.
-    Waiting(Option<Waker>),
+    /// No answer yet; and whom to wake when there is.
+    Waiting(Waiter),
     /// An answer that nobody has taken.
     Answered(T),
     /// Nobody wants an answer.
     Cancelled,
     Taken,
+}
+
+/// Who waits for an answer: whoever asked last.
+#[derive(Debug)]
+enum Waiter {
+    Nobody,
+    /// A thread, on the slot's condition.
+    Thread,
+    Task(Waker),
+}
+
+/// Somebody who waits for an answer that is there now. Woken when this is dropped, so that nobody
+/// sleeps on whatever happens in between.
+#[derive(Debug)]
+pub(super) struct Sleeper<'a, T> {
+    slot: &'a Slot<T>,
+    task: Option<Waker>,
+}
+
+impl<T> Drop for Sleeper<'_, T> {
+    fn drop(&mut self) {
+        match self.task.take() {
+            // Wakers are the caller's: one that panics costs the others nothing.
+            Some(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
+            None => self.slot.answered.notify_one(),
+        }
+    }
 }
 
 /// That an answer was taken already.
@@ -35,19 +64,22 @@ pub(super) struct Taken;
 
 impl<T> Slot<T> {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State::Waiting(None)), answered: Condvar::new() }
+        Self { state: Mutex::new(State::Waiting(Waiter::Nobody)), answered: Condvar::new() }
     }
 
-    /// Leaves the answer, and wakes whoever waits for it. Only the first one counts.
-    pub(super) fn answer(&self, answer: T) {
+    /// Leaves the answer; gives whoever waits for it. Only the first answer counts.
+    ///
+    /// To wake a thread takes longer than to hash a request. So whoever has many answers leaves
+    /// all of them first: a thread that waits for one after the other sleeps once.
+    pub(super) fn answer(&self, answer: T) -> Option<Sleeper<'_, T>> {
         let mut state = self.lock();
-        let State::Waiting(waker) = &mut *state else { return };
-        let waker = waker.take();
+        let State::Waiting(waiter) = &mut *state else { return None };
+        let waiter = mem::replace(waiter, Waiter::Nobody);
         *state = State::Answered(answer);
-        drop(state);
-        self.answered.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
+        match waiter {
+            Waiter::Nobody => None,
+            Waiter::Thread => Some(Sleeper { slot: self, task: None }),
+            Waiter::Task(waker) => Some(Sleeper { slot: self, task: Some(waker) }),
         }
     }
 
@@ -68,10 +100,10 @@ impl<T> Slot<T> {
     /// Takes the answer if it is there; otherwise has `waker` woken when it is, and no other.
     pub(super) fn poll(&self, waker: &Waker) -> Poll<Result<T, Taken>> {
         let mut state = self.lock();
-        if let State::Waiting(place) = &mut *state {
-            match place {
-                Some(old) => old.clone_from(waker),
-                None => *place = Some(waker.clone()),
+        if let State::Waiting(waiter) = &mut *state {
+            match waiter {
+                Waiter::Task(old) => old.clone_from(waker),
+                other => *other = Waiter::Task(waker.clone()),
             }
             return Poll::Pending;
         }
@@ -81,7 +113,8 @@ impl<T> Slot<T> {
     /// Waits for the answer and takes it.
     pub(super) fn wait(&self) -> Result<T, Taken> {
         let mut state = self.lock();
-        while let State::Waiting(_) = *state {
+        while let State::Waiting(waiter) = &mut *state {
+            *waiter = Waiter::Thread;
             state = self.answered.wait(state).unwrap_or_else(|error| error.into_inner());
         }
         take(&mut state)?.ok_or(Taken)
@@ -91,11 +124,12 @@ impl<T> Slot<T> {
     #[cfg(not(kvhash_loom))]
     pub(super) fn wait_until(&self, deadline: Instant) -> Result<Option<T>, Taken> {
         let mut state = self.lock();
-        while let State::Waiting(_) = *state {
+        while let State::Waiting(waiter) = &mut *state {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
+            *waiter = Waiter::Thread;
             let waited = self.answered.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(|error| error.into_inner());
         }
@@ -109,7 +143,7 @@ impl<T> Slot<T> {
 }
 
 fn take<T>(state: &mut State<T>) -> Result<Option<T>, Taken> {
-    match std::mem::replace(state, State::Taken) {
+    match mem::replace(state, State::Taken) {
         waiting @ State::Waiting(_) => {
             *state = waiting;
             Ok(None)
@@ -153,7 +187,7 @@ mod orders {
                 let (slot, drops) = (slot.clone(), drops.clone());
                 loom::thread::spawn(move || {
                     if !slot.is_cancelled() {
-                        slot.answer(Counted(drops));
+                        drop(slot.answer(Counted(drops)));
                     }
                 })
             };

@@ -1,5 +1,6 @@
 //! The threads behind the queue.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +11,27 @@ use super::slot::Slot;
 use super::{Answer, TicketError};
 use crate::engine::Engine;
 use crate::lineages::Lineages;
+use crate::plh::PositionalLineageHash;
 use crate::request::{OwnedRequest, Request};
+use crate::scheme::Row;
 
 /// How many blocks of room a worker keeps from batch to batch: 16 MiB of rows.
 const ROOM_KEPT: usize = 1 << 20;
 
-/// A request in the queue, and where its answer goes.
-pub(super) struct Entry {
+/// A request, and where its answer goes: what a worker and a ticket share.
+///
+/// Its memory is the caller's, from first to last. A worker that made and freed it would do little
+/// else, and memory that one thread makes and another frees costs both.
+#[derive(Debug)]
+pub(super) struct Job<R: Row = PositionalLineageHash> {
     pub(super) request: OwnedRequest,
-    pub(super) slot: Arc<Slot<Answer>>,
+    pub(super) slot: Slot<Answer<R>>,
+}
+
+/// A job in the queue, and room for its rows.
+pub(super) struct Entry {
+    pub(super) job: Arc<Job>,
+    pub(super) rows: Box<[PositionalLineageHash]>,
 }
 
 pub(super) struct Worker {
@@ -41,15 +54,17 @@ impl Worker {
                 [first]
                     .into_iter()
                     .chain(waiting)
-                    .filter(|entry| !entry.slot.is_cancelled())
+                    .filter(|entry| !entry.job.slot.is_cancelled())
                     .take(self.largest_batch),
             );
             if self.aborted.load(Ordering::Relaxed) {
-                answer_all(&batch, TicketError::Aborted);
-            } else if catch_unwind(AssertUnwindSafe(|| self.hash(&batch, &mut lineages))).is_err() {
+                fail_all(&batch, TicketError::Aborted);
+            } else if catch_unwind(AssertUnwindSafe(|| self.hash(&mut batch, &mut lineages)))
+                .is_err()
+            {
                 // What the panic left of them is not to be used again.
                 lineages = Lineages::new();
-                answer_all(&batch, TicketError::Panicked);
+                fail_all(&batch, TicketError::Panicked);
             }
             batch.clear();
             if lineages.room() > ROOM_KEPT {
@@ -58,26 +73,32 @@ impl Worker {
         }
     }
 
-    fn hash(&self, batch: &[Entry], lineages: &mut Lineages) {
+    fn hash(&self, batch: &mut [Entry], lineages: &mut Lineages) {
         if let Some(fault) = self.fault {
-            batch.iter().for_each(|entry| fault(&entry.request));
+            batch.iter().for_each(|entry| fault(&entry.job.request));
         }
         let requests: Vec<Request<'_>> =
-            batch.iter().map(|entry| entry.request.as_request()).collect();
+            batch.iter().map(|entry| entry.job.request.as_request()).collect();
         self.engine.hash(&requests, lineages);
-        for (entry, lineage) in batch.iter().zip(lineages.iter()) {
-            let answer = lineage.map(|lineage| lineage.detach()).map_err(TicketError::Request);
-            answer_one(entry, answer);
-        }
+        // First all rows, then all answers: those take locks, and a lock waits for what was
+        // written before it.
+        let answers: Vec<Answer> = batch
+            .iter_mut()
+            .zip(lineages.iter())
+            .map(|(entry, lineage)| Ok(lineage?.detach_into(mem::take(&mut entry.rows))))
+            .collect();
+        answer_all(batch.iter().zip(answers));
     }
 }
 
-/// Answers all that are not answered yet.
-fn answer_all(batch: &[Entry], error: TicketError) {
-    batch.iter().for_each(|entry| answer_one(entry, Err(error)));
+/// Answers all that are not answered yet, and then wakes those who wait.
+fn answer_all<'a>(answers: impl Iterator<Item = (&'a Entry, Answer)>) {
+    let sleepers: Vec<_> =
+        answers.filter_map(|(entry, answer)| entry.job.slot.answer(answer)).collect();
+    drop(sleepers);
 }
 
-/// Wakers are the caller's: one that panics costs the others nothing.
-fn answer_one(entry: &Entry, answer: Answer) {
-    let _ = catch_unwind(AssertUnwindSafe(|| entry.slot.answer(answer)));
+/// Answers all that are not answered yet with an error.
+fn fail_all(batch: &[Entry], error: TicketError) {
+    answer_all(batch.iter().map(|entry| (entry, Err(error))));
 }
