@@ -202,8 +202,8 @@ impl<S: Scheme> Engine<S> {
     }
 
     /// Room for the rows of a request, if it does not fail.
-    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Box<[S::Row]> {
-        vec![S::Row::zeroed(); self.planner.rows(request.general())].into()
+    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Vec<S::Row> {
+        Vec::with_capacity(self.planner.rows(request.general()))
     }
 
     /// The backend that hashes.

@@ -167,16 +167,13 @@ impl<'a> Lineage<'a, LegacyLineageHash> {
 impl<R: Row> Lineage<'_, R> {
     /// A copy that outlives the batch.
     pub fn detach(&self) -> OwnedLineage<R> {
-        self.detach_into(Box::default())
+        self.detach_into(Vec::with_capacity(self.rows.len()))
     }
 
-    /// A copy whose lineage hashes are in `plhs` if it has the room that they take.
-    pub(crate) fn detach_into(&self, mut plhs: Box<[R]>) -> OwnedLineage<R> {
-        if plhs.len() == self.rows.len() {
-            plhs.copy_from_slice(self.rows);
-        } else {
-            plhs = self.rows.into();
-        }
+    /// A copy with the lineage hashes in `room`.
+    pub(crate) fn detach_into(&self, mut room: Vec<R>) -> OwnedLineage<R> {
+        room.extend_from_slice(self.rows);
+        let plhs = room.into_boxed_slice();
         OwnedLineage {
             plhs,
             block_hashes: self.block_hashes.map(Into::into),

@@ -56,7 +56,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { capacity: 1024, workers: 1, largest_batch: 1024, fault: None }
+        Self { capacity: 1024, workers: 1, largest_batch: 256, fault: None }
     }
 }
 
@@ -72,8 +72,8 @@ impl Options {
         Self { workers, ..self }
     }
 
-    /// How many requests make a batch at the most: the answers of a batch come together.
-    /// Default: 1,024.
+    /// How many requests make a batch at the most: the answers of a batch come together, and
+    /// while one batch is taken the next is hashed. Default: 256.
     pub fn largest_batch(self, requests: usize) -> Self {
         Self { largest_batch: requests, ..self }
     }

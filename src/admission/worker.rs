@@ -31,7 +31,7 @@ pub(super) struct Job<R: Row = PositionalLineageHash> {
 /// A job in the queue, and room for its rows.
 pub(super) struct Entry {
     pub(super) job: Arc<Job>,
-    pub(super) rows: Box<[PositionalLineageHash]>,
+    pub(super) rows: Vec<PositionalLineageHash>,
 }
 
 pub(super) struct Worker {
