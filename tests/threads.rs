@@ -238,6 +238,60 @@ fn an_affinity_mask_of_one_cpu_is_one_thread() {
     }
 }
 
+/// A control group with time for one CPU, gone when this is dropped. `None` where this process may
+/// not make one.
+#[cfg(target_os = "linux")]
+struct Quota(std::path::PathBuf);
+
+#[cfg(target_os = "linux")]
+impl Quota {
+    fn of_one_cpu() -> Option<Self> {
+        let name = format!("kvhash-test-{}", std::process::id());
+        // The second version of control groups has one tree, the first one for each resource.
+        [
+            ("/sys/fs/cgroup", "cpu.max", "100000 100000"),
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"),
+        ]
+        .into_iter()
+        .find_map(|(root, file, limit)| {
+            let group = std::path::Path::new(root).join(&name);
+            std::fs::create_dir(&group).ok()?;
+            let group = Self(group);
+            // Opened as they are, not created: elsewhere than in a control group there is none.
+            let write = |file: &str, text: &str| {
+                let mut file = std::fs::OpenOptions::new().write(true).open(group.0.join(file))?;
+                std::io::Write::write_all(&mut file, text.as_bytes())
+            };
+            write(file, limit).ok()?;
+            write("cgroup.procs", &std::process::id().to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Quota {
+    fn drop(&mut self) {
+        // Not while a process is in it.
+        let parent = self.0.parent().unwrap().join("cgroup.procs");
+        let _ = std::fs::write(parent, std::process::id().to_string());
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_quota_of_one_cpu_is_one_thread() {
+    if in_a_process_of_its_own("a_quota_of_one_cpu_is_one_thread") {
+        match Quota::of_one_cpu() {
+            Some(_group) => {
+                assert_eq!(Engine::builder().threads(0).build().unwrap().threads(), 1);
+            }
+            None => println!("not checked: this process may not make a control group"),
+        }
+    }
+}
+
 /// Seconds of CPU that the process has used.
 #[cfg(target_os = "linux")]
 fn cpu_seconds() -> f64 {
