@@ -22,6 +22,11 @@ pub(super) fn walk_stripes<const IFMA: bool>(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
+    for lane in &*lanes {
+        // The beginnings were fetched while the lanes before were at their ends. What follows them
+        // comes while this is made ready.
+        fetch_start(lane.blocks.get(FETCH_AHEAD..).unwrap_or_default());
+    }
     // Lanes of one seed share a schedule.
     let seeds = of_lanes(lanes, |lane| lane.seed);
     let schedules = std::array::from_fn(|lane| if seeds[lane] == seeds[0] { 0 } else { lane });
@@ -85,7 +90,8 @@ fn hash_eight<const IFMA: bool>(blocks: &[u8], len: usize, keys: &StripeKeys) ->
         // SAFETY: a block has `len` bytes.
         *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
     }
-    bytemuck::cast(finish(start_avalanche(merge::<IFMA>(len, merged))))
+    // SAFETY: the CPU has what this function has.
+    bytemuck::cast(finish(start_avalanche(unsafe { merge::<IFMA>(len, merged) })))
 }
 
 /// The sums of eight blocks of more than 240 bytes, up to the last avalanche.
@@ -110,14 +116,20 @@ unsafe fn sum_stripes<const IFMA: bool>(
 }
 
 /// The sums of eight blocks up to the last avalanche, from their accumulators xored with the secret.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
-    let mut folds = [_mm512_setzero_si512(); LANES / 2];
-    for (pair, folded) in folds.iter_mut().enumerate() {
-        *folded = fold_pair::<IFMA>(merged[2 * pair], merged[2 * pair + 1]);
+///
+/// # Safety
+///
+/// The CPU has AVX-512.
+#[inline(always)]
+unsafe fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut folds = [_mm512_setzero_si512(); LANES / 2];
+        for (pair, folded) in folds.iter_mut().enumerate() {
+            *folded = fold_pair::<IFMA>(merged[2 * pair], merged[2 * pair + 1]);
+        }
+        _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
     }
-    _mm512_add_epi64(_mm512_set1_epi64(length_term(len) as i64), add_up(folds))
 }
 
 /// The accumulators of one block, xored with the secret as the merge takes them. While a stripe
