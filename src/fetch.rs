@@ -27,6 +27,19 @@ pub(crate) fn fetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// Asks for the line at an address to be brought into the first-level cache to be written. A hint,
+/// as [`fetch`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn fetch_to_write<T>(address: *mut T) {
+    // SAFETY: it reads and writes nothing and cannot fault, whatever the address.
+    #[cfg(not(miri))]
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags));
+    }
+    let _ = address;
+}
+
 /// How far ahead of what is read bytes are fetched: far enough for the last-level cache to
 /// answer. CPUs fetch ahead by themselves, but not across the end of a page or of a request.
 pub(crate) const FETCH_AHEAD: usize = 1024;

@@ -8,7 +8,7 @@ use std::ptr;
 use super::chain::{Chain, store};
 use super::vector::start_avalanche;
 use super::{LANES, of_lanes, rows_of};
-use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::fetch::{FETCH_AHEAD, fetch, fetch_to_write};
 use crate::kernel::{Arena, Lane};
 
 /// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
@@ -88,6 +88,7 @@ pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
             streams.fetched = streams.next.map(|next| next.wrapping_sub(border));
         }
         let sum = sum(&Blocks { at: &streams.blocks, ahead: &streams.fetched, offset });
+        fetch_rows(&rows, row);
         if offset > 0 {
             // SAFETY: the CPU has what this function has; every lane has `count` rows.
             unsafe { store(&rows, row, chain.step::<IFMA>(product)) };
@@ -101,6 +102,22 @@ pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
     // SAFETY: as above; there is at least one block.
     unsafe { store(&rows, row, chain.step::<IFMA>(product)) };
     chain.give_back(lanes);
+}
+
+/// How many rows ahead of what is written lines are fetched.
+const ROWS_AHEAD: usize = 8;
+/// Rows to a cache line.
+const LINE_ROWS: usize = 4;
+
+/// Fetches the lines of rows further on: those of two lanes, so that each lane has its turn when it
+/// comes to a new line.
+#[inline(always)]
+fn fetch_rows(rows: &[*mut __m128i; LANES], row: usize) {
+    const LANES_AT_ONCE: usize = LANES / LINE_ROWS;
+    let first = row % LINE_ROWS * LANES_AT_ONCE;
+    for rows in &rows[first..first + LANES_AT_ONCE] {
+        fetch_to_write(rows.wrapping_add(row + ROWS_AHEAD));
+    }
 }
 
 /// The same number, and the compiler cannot know.
