@@ -76,6 +76,9 @@ pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
 ) {
     let mut chain = Chain::new(lanes);
     let rows = rows_of(lanes, arena.rows, count);
+    for rows in rows {
+        (0..ROWS_AHEAD).step_by(LINE_ROWS).for_each(|row| fetch_to_write(rows.wrapping_add(row)));
+    }
     let mut streams = Streams::take(lanes, count, len);
     // Towards their ends the streams are fetched on in the ones that come next.
     let border = (count * len).saturating_sub(FETCH_AHEAD) / len * len;
