@@ -12,7 +12,7 @@ use crate::kernel::Backend;
 use crate::lineages::Lineages;
 use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
-use crate::run::{Batch, Chunk, Output, Scratch};
+use crate::run::{Batch, Chunk, Output};
 use crate::scheme::sealed::{General, Layout};
 use crate::scheme::{DynamoPlh, Scheme};
 
@@ -160,20 +160,11 @@ impl<S: Scheme> Engine<S> {
         requests: &[S::Request<'_>],
         lineages: &mut Lineages<S::Row>,
     ) {
-        let Lineages {
-            plans,
-            rows,
-            block_hashes,
-            sequence_hashes,
-            columns,
-            scratches,
-            large_hashes,
-            chunks,
-        } = lineages;
+        let Lineages { plans, rows, block_hashes, sequence_hashes, columns, memory } = lineages;
         *columns = self.columns;
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
-        let Chunk { rows: blocks, bytes } = batch.count(chunks);
+        let Chunk { rows: blocks, bytes } = batch.count(&mut memory.chunks);
         plans.resize(requests.len(), Ok(Plan::default()));
         let output = Output {
             plans,
@@ -189,15 +180,9 @@ impl<S: Scheme> Engine<S> {
         };
         match may_fan_out.then(|| self.pool_for(bytes)).flatten() {
             Some((pool, task_bytes)) => {
-                let helpers = self.threads - 1;
-                batch.run_on(pool, helpers, task_bytes, output, chunks, scratches, large_hashes);
+                batch.run_on(pool, self.threads - 1, task_bytes, output, memory);
             }
-            None => {
-                if scratches.is_empty() {
-                    scratches.push(Scratch::default());
-                }
-                batch.run_here(output, &mut scratches[0]);
-            }
+            None => batch.run_here(output, &mut memory.scratches.at_least(1)[0]),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::digest::BlockHash;
 use crate::engine::room;
 use crate::kernel::Lane;
 use crate::plan::{Plan, PlanMemory};
-use crate::run::{Batch, Chunk, Output, REQUESTS_A_CHUNK, Scratch};
+use crate::run::{Batch, Chunk, Memory, Output, REQUESTS_A_CHUNK, Scratch};
 use crate::scheme::Scheme;
 use crate::scheme::sealed::Layout;
 use crate::xxh3::LONGEST_FOLDED;
@@ -87,29 +87,22 @@ struct PiecedChain<'a, R> {
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {
-    /// Runs the batch on the calling thread and `helpers` threads of a pool, in tasks of about
-    /// `task_bytes`. `large_hashes` is room for the block hashes of large requests, where they
-    /// are not an output.
+    /// Runs the batch, which was counted, on the calling thread and `helpers` threads of a pool, in
+    /// tasks of about `task_bytes`.
     pub(crate) fn run_on(
         &self,
         pool: &ThreadPool,
         helpers: usize,
         task_bytes: usize,
         output: Output<'_, S::Row>,
-        chunks: &[Chunk],
-        scratches: &mut Vec<Scratch>,
-        large_hashes: &mut Vec<u64>,
+        memory: &mut Memory,
     ) {
-        if scratches.is_empty() {
-            scratches.push(Scratch::default());
-        }
-        let memory = &mut scratches[0].plans;
-        let (tasks, large) = self.cut(task_bytes, output, chunks, large_hashes, memory);
+        let Memory { chunks, scratches, large_hashes } = memory;
+        let plans = &mut scratches.at_least(1)[0].plans;
+        let (tasks, large) = self.cut(task_bytes, output, chunks, large_hashes, plans);
         let helpers = helpers.min(tasks.len().saturating_sub(1));
-        if scratches.len() <= helpers {
-            scratches.resize_with(helpers + 1, Scratch::default);
-        }
         let shares = share_out(tasks, helpers + 1);
+        let scratches = scratches.at_least(helpers + 1);
         let (own, others) = scratches.split_first_mut().expect("there is one more than helpers");
         // The calling thread works, too: it need not wake a thread only to wait for it.
         let at_work = AtomicUsize::new(helpers);

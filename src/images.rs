@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::slice;
 
 use crate::kernel::{Arena, Counting, Lane, Workspace};
-use crate::plan::Plan;
 use crate::request::{MmRun, Request};
 use crate::run::{Batch, lay_out};
 use crate::scheme::Scheme;
@@ -29,16 +28,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
     pub(crate) fn run_stretches(
         &self,
         request: &Request<'_>,
-        plan: &Plan,
-        runs: &[MmRun],
+        stretches: Stretches<'_>,
         mut lane: Lane<'_>,
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
-        let block_size = plan.shape.block_size();
-        let first_token = plan.first_token(request);
-        let stretches = Stretches::new(runs, first_token, block_size, plan.shape.blocks());
+        let (block_size, first_token) = (stretches.block_size(), stretches.first_token());
         for stretch in stretches {
             match stretch {
                 Stretch::Text(range) => {

@@ -5,7 +5,7 @@ use crate::engine::Columns;
 use crate::error::RequestError;
 use crate::plan::{Plan, Planned};
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
-use crate::run::{Chunk, Scratch};
+use crate::run::Memory;
 use crate::scheme::Row;
 
 /// The results of a batch, in the order of its requests: for each request its lineage, or why
@@ -22,10 +22,7 @@ pub struct Lineages<R: Row = PositionalLineageHash> {
     pub(crate) block_hashes: Vec<BlockHash>,
     pub(crate) sequence_hashes: Vec<SequenceHash>,
     pub(crate) columns: Columns,
-    pub(crate) scratches: Vec<Scratch>,
-    /// Block hashes of requests that are hashed in pieces, where they are not kept.
-    pub(crate) large_hashes: Vec<u64>,
-    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) memory: Memory,
 }
 
 impl<R: Row> Default for Lineages<R> {
@@ -36,9 +33,7 @@ impl<R: Row> Default for Lineages<R> {
             block_hashes: Vec::new(),
             sequence_hashes: Vec::new(),
             columns: Columns::NONE,
-            scratches: Vec::new(),
-            large_hashes: Vec::new(),
-            chunks: Vec::new(),
+            memory: Memory::default(),
         }
     }
 }
@@ -107,9 +102,7 @@ impl<R: Row> Lineages<R> {
         self.block_hashes.shrink_to(blocks);
         self.sequence_hashes.truncate(blocks);
         self.sequence_hashes.shrink_to(blocks);
-        self.large_hashes = Vec::new();
-        self.chunks = Vec::new();
-        self.scratches.iter_mut().for_each(Scratch::shrink);
+        self.memory.shrink();
     }
 }
 

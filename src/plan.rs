@@ -8,7 +8,7 @@ use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
 use crate::run::Chunk;
 use crate::scheme::Scheme;
-use crate::scheme::encode::{TOKEN_BYTES, whole_blocks};
+use crate::scheme::encode::{Stretches, TOKEN_BYTES, whole_blocks};
 use crate::scheme::sealed::General;
 
 /// One request, planned. What of it is in the request is not here again.
@@ -57,10 +57,12 @@ impl Plan {
         self.first_row..self.first_row + self.shape.blocks()
     }
 
-    /// The position of the request's first token, in tokens.
-    pub(crate) fn first_token(&self, request: &Request<'_>) -> usize {
+    /// What of a request with these runs is hashed from where.
+    pub(crate) fn stretches<'a>(&self, request: &Request<'_>, runs: &'a [MmRun]) -> Stretches<'a> {
+        let block_size = self.shape.block_size();
         // In range: checked when the plan was made.
-        request.first_block() as usize * self.shape.block_size()
+        let first_token = request.first_block() as usize * block_size;
+        Stretches::new(runs, first_token, block_size, self.shape.blocks())
     }
 }
 
@@ -148,11 +150,6 @@ impl PlanMemory {
         if !in_order {
             self.order.sort_unstable();
         }
-    }
-
-    /// Gives memory back that a batch has left behind.
-    pub(crate) fn shrink(&mut self) {
-        *self = Self::default();
     }
 
     /// Puts the runs of a request in order and checks each against the one before and the prompt's

@@ -54,20 +54,47 @@ impl Chunk {
     }
 }
 
+/// What a batch works with, kept from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) scratches: Scratches,
+    /// Block hashes of requests that are hashed in pieces, where they are not kept.
+    pub(crate) large_hashes: Vec<u64>,
+}
+
+impl Memory {
+    /// Gives memory back that a batch has left behind.
+    pub(crate) fn shrink(&mut self) {
+        self.chunks = Vec::new();
+        self.large_hashes = Vec::new();
+        for scratch in &mut self.scratches.0 {
+            scratch.plans = PlanMemory::default();
+            scratch.frames = Vec::new();
+        }
+    }
+}
+
+/// The working memories of threads.
+#[derive(Debug, Default)]
+pub(crate) struct Scratches(Vec<Scratch>);
+
+impl Scratches {
+    /// Those of so many threads.
+    pub(crate) fn at_least(&mut self, count: usize) -> &mut [Scratch] {
+        if self.0.len() < count {
+            self.0.resize_with(count, Scratch::default);
+        }
+        &mut self.0[..count]
+    }
+}
+
 /// A thread's working memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) plans: PlanMemory,
     workspace: Workspace,
     frames: Frames,
-}
-
-impl Scratch {
-    /// Gives memory back that a batch has left behind.
-    pub(crate) fn shrink(&mut self) {
-        self.plans.shrink();
-        self.frames = Vec::new();
-    }
 }
 
 impl<'a, R> Output<'a, R> {
@@ -159,8 +186,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
         for &which in &memory.images {
             if plans[which.index].is_ok() {
                 let (request, plan, lane) = planned(which.index);
-                let runs = memory.runs(which, request);
-                self.run_stretches(request, plan, runs, lane, &mut arena, workspace, frames);
+                let stretches = plan.stretches(request, memory.runs(which, request));
+                self.run_stretches(request, stretches, lane, &mut arena, workspace, frames);
             }
         }
         let mut order = &memory.order[..];

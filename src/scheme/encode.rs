@@ -76,6 +76,16 @@ impl<'a> Stretches<'a> {
         stretches
     }
 
+    /// Tokens a block.
+    pub(crate) fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The position of the first token of all.
+    pub(crate) fn first_token(&self) -> usize {
+        self.start
+    }
+
     fn pop_run(&mut self) {
         self.runs = &self.runs[1..];
         #[cfg(test)]
