@@ -164,7 +164,10 @@ impl<S: Scheme> Engine<S> {
         *columns = self.columns;
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
-        let Chunk { rows: blocks, bytes } = batch.count(&mut memory.chunks);
+        let Chunk { rows: blocks, bytes } = match may_fan_out {
+            true => batch.count_chunks(&mut memory.chunks),
+            false => batch.count(),
+        };
         plans.resize(requests.len(), Ok(Plan::default()));
         let output = Output {
             plans,

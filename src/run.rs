@@ -122,16 +122,23 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.run(0..self.requests.len(), output, scratch);
     }
 
-    /// Counts what the batch takes, chunk by chunk and altogether.
-    pub(crate) fn count(&self, chunks: &mut Vec<Chunk>) -> Chunk {
+    /// Counts what the batch takes.
+    pub(crate) fn count(&self) -> Chunk {
+        self.count_some(self.requests)
+    }
+
+    /// Counts what the batch takes, chunk by chunk, too.
+    pub(crate) fn count_chunks(&self, chunks: &mut Vec<Chunk>) -> Chunk {
+        let requests = self.requests.chunks(REQUESTS_A_CHUNK);
         chunks.clear();
-        chunks.extend(self.requests.chunks(REQUESTS_A_CHUNK).map(|requests| {
-            requests.iter().fold(Chunk::default(), |chunk, request| {
-                let request = request.general();
-                chunk.and(self.planner.size(request))
-            })
-        }));
+        chunks.extend(requests.map(|requests| self.count_some(requests)));
         chunks.iter().fold(Chunk::default(), |all, &chunk| all.and(chunk))
+    }
+
+    #[inline]
+    fn count_some(&self, requests: &[S::Request<'_>]) -> Chunk {
+        let sizes = requests.iter().map(|request| self.planner.size(request.general()));
+        sizes.fold(Chunk::default(), Chunk::and)
     }
 
     /// A request of the batch.
