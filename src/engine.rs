@@ -12,7 +12,7 @@ use crate::kernel::Backend;
 use crate::lineages::Lineages;
 use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
-use crate::run::{Batch, Chunk, Output};
+use crate::run::{Batch, Output, Size};
 use crate::scheme::sealed::{General, Layout};
 use crate::scheme::{DynamoPlh, Scheme};
 
@@ -164,7 +164,7 @@ impl<S: Scheme> Engine<S> {
         *columns = self.columns;
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
-        let Chunk { rows: blocks, bytes } = match may_fan_out {
+        let Size { rows: blocks, bytes } = match may_fan_out {
             true => batch.count_chunks(&mut memory.chunks),
             false => batch.count(),
         };

@@ -24,7 +24,7 @@ use crate::digest::BlockHash;
 use crate::engine::room;
 use crate::kernel::Lane;
 use crate::plan::{Plan, PlanMemory};
-use crate::run::{Batch, Chunk, Memory, Output, REQUESTS_A_CHUNK, Scratch};
+use crate::run::{Batch, Memory, Output, REQUESTS_A_CHUNK, Scratch, Size};
 use crate::scheme::Scheme;
 use crate::scheme::sealed::Layout;
 use crate::xxh3::LONGEST_FOLDED;
@@ -65,7 +65,7 @@ struct Piece<'a> {
 /// Some requests that stay together, or one that is hashed in pieces.
 struct Part {
     range: Range<usize>,
-    size: Chunk,
+    size: Size,
     is_large: bool,
 }
 
@@ -177,7 +177,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         &'a self,
         task_bytes: usize,
         mut output: Output<'a, S::Row>,
-        chunks: &[Chunk],
+        chunks: &[Size],
         large_hashes: &'a mut Vec<u64>,
         memory: &mut PlanMemory,
     ) -> Cut<'a, S::Row> {
@@ -189,12 +189,12 @@ impl<S: Scheme> Batch<'_, '_, S> {
         };
         let (mut tasks, mut large) = (Vec::new(), Vec::new());
         let mut range = 0..0;
-        let mut size = Chunk::default();
+        let mut size = Size::default();
         for part in self.parts(chunks, task_bytes) {
             if part.is_large || size.bytes >= task_bytes {
                 let output = output.take(range.len(), size.rows);
                 tasks.push(Task::Requests { range, output, bytes: size.bytes });
-                (range, size) = (part.range.start..part.range.start, Chunk::default());
+                (range, size) = (part.range.start..part.range.start, Size::default());
             }
             range.end = part.range.end;
             if !part.is_large {
@@ -230,7 +230,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// What the batch is cut along: chunks of small requests, and the requests of other chunks.
-    fn parts(&self, chunks: &[Chunk], task_bytes: usize) -> impl Iterator<Item = Part> {
+    fn parts(&self, chunks: &[Size], task_bytes: usize) -> impl Iterator<Item = Part> {
         let starts = (0..self.requests.len()).step_by(REQUESTS_A_CHUNK);
         starts.zip(chunks).flat_map(move |(start, &size)| {
             let range = start..(start + REQUESTS_A_CHUNK).min(self.requests.len());

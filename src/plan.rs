@@ -6,7 +6,7 @@ use crate::digest::SaltHash;
 use crate::error::RequestError;
 use crate::plh::MAX_POSITION;
 use crate::request::{MmRun, Request};
-use crate::run::Chunk;
+use crate::run::Size;
 use crate::scheme::Scheme;
 use crate::scheme::encode::{Stretches, TOKEN_BYTES, whole_blocks};
 use crate::scheme::sealed::General;
@@ -209,9 +209,9 @@ impl<S: Scheme> Planner<S> {
 
     /// What a request takes, if it does not fail.
     #[inline(always)]
-    pub(crate) fn size(&self, request: &Request<'_>) -> Chunk {
+    pub(crate) fn size(&self, request: &Request<'_>) -> Size {
         let rows = self.rows(request);
-        Chunk { rows, bytes: rows * self.block_bytes(request) }
+        Size { rows, bytes: rows * self.block_bytes(request) }
     }
 
     /// Plans the requests of a task, whose rows start at `row`.

@@ -42,13 +42,13 @@ pub(crate) const REQUESTS_A_CHUNK: usize = 32;
 
 /// What some requests take.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Chunk {
+pub(crate) struct Size {
     pub(crate) rows: usize,
     /// How many bytes they are hashed from, frames taken for tokens.
     pub(crate) bytes: usize,
 }
 
-impl Chunk {
+impl Size {
     pub(crate) fn and(self, other: Self) -> Self {
         Self { rows: self.rows + other.rows, bytes: self.bytes + other.bytes }
     }
@@ -57,7 +57,7 @@ impl Chunk {
 /// What a batch works with, kept from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) chunks: Vec<Size>,
     pub(crate) scratches: Scratches,
     /// Block hashes of requests that are hashed in pieces, where they are not kept.
     pub(crate) large_hashes: Vec<u64>,
@@ -123,22 +123,22 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// Counts what the batch takes.
-    pub(crate) fn count(&self) -> Chunk {
+    pub(crate) fn count(&self) -> Size {
         self.count_some(self.requests)
     }
 
     /// Counts what the batch takes, chunk by chunk, too.
-    pub(crate) fn count_chunks(&self, chunks: &mut Vec<Chunk>) -> Chunk {
+    pub(crate) fn count_chunks(&self, chunks: &mut Vec<Size>) -> Size {
         let requests = self.requests.chunks(REQUESTS_A_CHUNK);
         chunks.clear();
         chunks.extend(requests.map(|requests| self.count_some(requests)));
-        chunks.iter().fold(Chunk::default(), |all, &chunk| all.and(chunk))
+        chunks.iter().fold(Size::default(), |all, &chunk| all.and(chunk))
     }
 
     #[inline]
-    fn count_some(&self, requests: &[S::Request<'_>]) -> Chunk {
+    fn count_some(&self, requests: &[S::Request<'_>]) -> Size {
         let sizes = requests.iter().map(|request| self.planner.size(request.general()));
-        sizes.fold(Chunk::default(), Chunk::and)
+        sizes.fold(Size::default(), Size::and)
     }
 
     /// A request of the batch.
