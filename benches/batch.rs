@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shape, compare, compared, pin, print_table};
+use common::{Shape, compare, compared, passes, pin, print_table};
 use criterion::Criterion;
 
 /// Even batches by block size, then the shapes that others publish figures for.
@@ -36,8 +36,8 @@ fn main() {
     pin();
     let mut criterion = Criterion::default().configure_from_args();
     let shapes = shapes();
-    for shape in &shapes {
-        compare(&mut criterion, shape);
+    for pass in passes() {
+        shapes.iter().for_each(|shape| compare(&mut criterion, shape, pass));
     }
     let shapes: Vec<_> = shapes.into_iter().map(|shape| (shape, compared())).collect();
     print_table(&shapes);

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-use common::{Shape, peer_requests, read_limit, requests, shortest, start};
+use common::{Shape, passes, peer_requests, read_limit, requests, shortest, start};
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
 use kvhash::{BlockSize, Engine, Lineages, PositionalLineageHash};
 use rayon::prelude::*;
@@ -33,22 +33,22 @@ fn main() {
     let all = thread::available_parallelism().map_or(1, usize::from);
     let threads: Vec<usize> = if all > 2 { vec![1, 2, all] } else { vec![1, 2] };
     let shapes = shapes();
-    for shape in &shapes {
-        compare(&mut criterion, shape, &threads);
+    for pass in passes() {
+        shapes.iter().for_each(|shape| compare(&mut criterion, shape, &threads, pass));
+        from_workers(&mut criterion, pass);
     }
-    from_workers(&mut criterion);
     print_speedups(&shapes, &threads);
     criterion.final_summary();
 }
 
-fn compare(criterion: &mut Criterion, shape: &Shape, threads: &[usize]) {
+fn compare(criterion: &mut Criterion, shape: &Shape, threads: &[usize], pass: usize) {
     let prompts = shape.make_prompts();
     let salts = shape.salts();
     let requests = requests(shape, &prompts, &salts);
     let peers = peer_requests(shape, &prompts);
     let size = shape.block_size as u32;
     let mut rows = vec![0; shape.blocks() as usize];
-    let mut group = start(criterion, shape);
+    let mut group = start(criterion, shape, pass);
     for &count in threads {
         let engine = engine(size, count);
         let mut lineages = Lineages::new();
@@ -127,14 +127,14 @@ fn arithmetic(steps: u64) {
 }
 
 /// A batch from inside a rayon worker, beside the same one outside.
-fn from_workers(criterion: &mut Criterion) {
+fn from_workers(criterion: &mut Criterion, pass: usize) {
     let shape = Shape::text("1000 x 1024, 16, from a worker", 1000, 1024, 16);
     let prompts = shape.make_prompts();
     let salts = shape.salts();
     let requests = requests(&shape, &prompts, &salts);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let mut lineages = Lineages::new();
-    let mut group = start(criterion, &shape);
+    let mut group = start(criterion, &shape, pass);
     let one = engine(16, 1);
     bench(&mut group, "one thread, outside", 1, || one.hash(&requests, &mut lineages));
     let two = engine(16, 2);
@@ -150,7 +150,7 @@ fn from_workers(criterion: &mut Criterion) {
     group.finish();
     // One that stays small: allowing it threads costs nothing.
     let shape = Shape::text("1 x 4096, 16", 1, 4096, 16);
-    let mut group = start(criterion, &shape);
+    let mut group = start(criterion, &shape, pass);
     let prompt = [vec![7; 4096]];
     let request = [kvhash::Request::new(&prompt[0])];
     for threads in [1, 2, 16] {

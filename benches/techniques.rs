@@ -5,7 +5,7 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{Shape, pin, print_table, start};
+use common::{Shape, passes, pin, print_table, start};
 use criterion::Criterion;
 use kvhash::{Backend, BlockHash, BlockSize, Engine, Lineages, PositionalLineageHash, Request};
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
@@ -37,7 +37,7 @@ fn extend(
 }
 
 /// Through what was there before, then with one technique more a row.
-fn step_by_step(criterion: &mut Criterion, shape: &Shape) {
+fn step_by_step(criterion: &mut Criterion, shape: &Shape, pass: usize) {
     let prompts = shape.make_prompts();
     let requests: Vec<Request<'_>> = prompts.iter().map(|prompt| Request::new(prompt)).collect();
     let salts: Vec<String> = (0..prompts.len()).map(|i| format!("tenant-{i}")).collect();
@@ -59,7 +59,7 @@ fn step_by_step(criterion: &mut Criterion, shape: &Shape) {
         assert_eq!(lineage.unwrap().plhs(), rows);
     }
 
-    let mut group = start(criterion, shape);
+    let mut group = start(criterion, shape, pass);
     group.bench_function("one-shot hash, a vector a request", |bencher| {
         bencher.iter(|| {
             for prompt in &prompts {
@@ -141,8 +141,8 @@ fn main() {
         Shape::text("techniques: 1000 x 1024, 64", 1000, 1024, 64),
         Shape::text("techniques: 1000 x 1024, 256", 1000, 1024, 256),
     ];
-    for shape in &shapes {
-        step_by_step(&mut criterion, shape);
+    for pass in passes() {
+        shapes.iter().for_each(|shape| step_by_step(&mut criterion, shape, pass));
     }
     print_table(&shapes.map(|shape| (shape, STEPS.to_vec())));
     criterion.final_summary();

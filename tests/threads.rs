@@ -58,8 +58,9 @@ fn threads_and_cuts_change_nothing() {
             common::check_against_reference(prompt.0, prompt.1);
         }
         for threads in [1, 2, 3, 7] {
-            // From a task for every request to one for all of them.
-            for task_bytes in [1, 64, 1000, 20_000, 1 << 30] {
+            // From a task for every request to one for all of them; with the last but one, whole
+            // chunks of 32 requests make tasks.
+            for task_bytes in [1, 64, 1000, 20_000, 150_000, 1 << 30] {
                 let engine = Engine::builder()
                     .columns(columns)
                     .threads(threads)
