@@ -232,7 +232,7 @@ pub fn start<'a>(
     let mut group = criterion.benchmark_group(pass_of(shape.name, pass));
     group
         .throughput(shape.throughput())
-        .sample_size(10)
+        .sample_size(25)
         .nresamples(1001)
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(300));
