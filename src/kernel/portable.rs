@@ -94,10 +94,27 @@ impl Accumulators {
 
     #[inline(always)]
     fn joined(&self) -> [u64x2; VECTORS] {
-        std::array::from_fn(|i| {
-            let [first, second] = self.data[i].to_array();
-            self.products[i] + u64x2::new([second, first])
-        })
+        std::array::from_fn(|i| self.products[i] + swap(self.data[i]))
+    }
+}
+
+/// The two words in the other order.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn swap(words: u64x2) -> u64x2 {
+    // By name, too: the compiler may take the words from memory instead, across two that were just
+    // written, and the CPU then waits for both.
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::_mm_shuffle_epi32;
+        const OTHER_HALF: i32 = 0b01_00_11_10;
+        // SAFETY: every x86-64 CPU has SSE2.
+        bytemuck::cast(unsafe { _mm_shuffle_epi32::<OTHER_HALF>(bytemuck::cast(words)) })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let [first, second] = words.to_array();
+        u64x2::new([second, first])
     }
 }
 
