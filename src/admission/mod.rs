@@ -40,7 +40,7 @@ use crate::request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use slot::Slot;
 pub use ticket::Ticket;
-use worker::{Entry, Job, Worker};
+use worker::{Entry, MOST_SPENT, Spent, Worker};
 
 /// What a ticket yields.
 pub type Answer<R = PositionalLineageHash> = Result<OwnedLineage<R>, TicketError>;
@@ -150,6 +150,7 @@ pub struct Admission {
     engine: Arc<Engine>,
     /// `None` once it is shut down.
     queue: RwLock<Option<Sender<Entry>>>,
+    spent: Arc<Spent>,
     aborted: Arc<AtomicBool>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -175,6 +176,7 @@ impl Admission {
         let admission = Self {
             engine: Arc::clone(&engine),
             queue: RwLock::new(Some(sender)),
+            spent: Arc::new(Spent::new(MOST_SPENT)),
             aborted: Arc::default(),
             workers: Mutex::default(),
         };
@@ -182,6 +184,7 @@ impl Admission {
             let worker = Worker {
                 engine: Arc::clone(&engine),
                 queue: receiver.clone(),
+                spent: Arc::clone(&admission.spent),
                 aborted: Arc::clone(&admission.aborted),
                 largest_batch: options.largest_batch,
                 fault: options.fault,
@@ -209,18 +212,14 @@ impl Admission {
         if queue.is_full() {
             return Err(Rejected::Full(request));
         }
+        drop(self.spent.pop());
         let rows = self.engine.room_for(&request.as_request());
-        let job = Arc::new(Job { request, slot: Slot::new() });
-        match queue.try_send(Entry { job: Arc::clone(&job), rows }) {
-            Ok(()) => Ok(Ticket { job }),
-            Err(TrySendError::Full(entry)) => {
-                drop(entry);
-                Err(Rejected::Full(only(job).request))
-            }
-            Err(TrySendError::Disconnected(entry)) => {
-                drop(entry);
-                Err(Rejected::Closed(only(job).request))
-            }
+        let slot = Arc::new(Slot::new());
+        let ticket = Ticket { slot: Arc::clone(&slot), spent: Arc::clone(&self.spent) };
+        match queue.try_send(Entry { request, rows, slot }) {
+            Ok(()) => Ok(ticket),
+            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.request)),
+            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.request)),
         }
     }
 
@@ -254,11 +253,6 @@ impl Admission {
     fn handles(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What nobody else holds.
-fn only(job: Arc<Job>) -> Job {
-    Arc::into_inner(job).expect("a job that was not accepted is the caller's alone")
 }
 
 impl Drop for Admission {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::slot::Taken;
-use super::worker::Job;
+use super::slot::{Slot, Taken};
+use super::worker::Spent;
 use super::{Answer, TicketError};
 use crate::plh::PositionalLineageHash;
 use crate::scheme::Row;
@@ -19,7 +19,8 @@ use crate::scheme::Row;
 #[derive(Debug)]
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket<R: Row = PositionalLineageHash> {
-    pub(super) job: Arc<Job<R>>,
+    pub(super) slot: Arc<Slot<Answer<R>>>,
+    pub(super) spent: Arc<Spent>,
 }
 
 impl<R: Row> Ticket<R> {
@@ -29,7 +30,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// What was wrong with the request, or why there are no hashes.
     pub fn wait(self) -> Answer<R> {
-        flat(self.job.slot.wait())
+        flat(self.slot.wait())
     }
 
     /// Waits for the hashes until `deadline`; `None` where they are not there by then. The ticket
@@ -40,7 +41,7 @@ impl<R: Row> Ticket<R> {
     /// As [`wait`](Self::wait); and [`TicketError::Taken`] where they were taken before.
     #[cfg(not(kvhash_loom))]
     pub fn wait_until(&mut self, deadline: Instant) -> Option<Answer<R>> {
-        self.job.slot.wait_until(deadline).transpose().map(flat)
+        self.slot.wait_until(deadline).transpose().map(flat)
     }
 
     /// Waits for the hashes no longer than `timeout`; otherwise as [`wait_until`](Self::wait_until).
@@ -53,7 +54,7 @@ impl<R: Row> Ticket<R> {
         match Instant::now().checked_add(timeout) {
             Some(deadline) => self.wait_until(deadline),
             // Further off than the clock goes.
-            None => Some(flat(self.job.slot.wait())),
+            None => Some(flat(self.slot.wait())),
         }
     }
 
@@ -63,7 +64,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// As [`wait_until`](Self::wait_until).
     pub fn try_take(&mut self) -> Option<Answer<R>> {
-        self.job.slot.try_take().transpose().map(flat)
+        self.slot.try_take().transpose().map(flat)
     }
 }
 
@@ -71,13 +72,14 @@ impl<R: Row> Future for Ticket<R> {
     type Output = Answer<R>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer<R>> {
-        self.job.slot.poll(context.waker()).map(flat)
+        self.slot.poll(context.waker()).map(flat)
     }
 }
 
 impl<R: Row> Drop for Ticket<R> {
     fn drop(&mut self) {
-        self.job.slot.cancel();
+        self.slot.cancel();
+        drop(self.spent.pop());
     }
 }
 

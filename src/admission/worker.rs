@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::channel::Receiver;
+use crossbeam::queue::ArrayQueue;
 
 use super::slot::Slot;
 use super::{Answer, TicketError};
@@ -13,30 +14,31 @@ use crate::engine::Engine;
 use crate::lineages::Lineages;
 use crate::plh::PositionalLineageHash;
 use crate::request::{OwnedRequest, Request};
-use crate::scheme::Row;
 
 /// How many blocks of room a worker keeps from batch to batch: 16 MiB of rows.
 const ROOM_KEPT: usize = 1 << 20;
 
-/// A request, and where its answer goes: what a worker and a ticket share.
+/// A request in the queue, room for its rows, and where its answer goes.
 ///
-/// Its memory is the caller's, from first to last. A worker that made and freed it would do little
-/// else, and memory that one thread makes and another frees costs both.
-#[derive(Debug)]
-pub(super) struct Job<R: Row = PositionalLineageHash> {
+/// Its memory is the caller's, from first to last: the room for the rows is made when it is
+/// submitted, and what is done with is freed by callers, too. A worker that made and freed it would
+/// do little else, and memory that one thread makes and another frees costs both.
+pub(super) struct Entry {
     pub(super) request: OwnedRequest,
-    pub(super) slot: Slot<Answer<R>>,
+    pub(super) rows: Vec<PositionalLineageHash>,
+    pub(super) slot: Arc<Slot<Answer>>,
 }
 
-/// A job in the queue, and room for its rows.
-pub(super) struct Entry {
-    pub(super) job: Arc<Job>,
-    pub(super) rows: Vec<PositionalLineageHash>,
-}
+/// Requests that are done with, to be freed by whoever submits one or is done with a ticket.
+pub(super) type Spent = ArrayQueue<OwnedRequest>;
+
+/// How many of those are kept at the most; the worker frees the others.
+pub(super) const MOST_SPENT: usize = 256;
 
 pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Receiver<Entry>,
+    pub(super) spent: Arc<Spent>,
     pub(super) aborted: Arc<AtomicBool>,
     pub(super) largest_batch: usize,
     pub(super) fault: Option<fn(&OwnedRequest)>,
@@ -54,7 +56,7 @@ impl Worker {
                 [first]
                     .into_iter()
                     .chain(waiting)
-                    .filter(|entry| !entry.job.slot.is_cancelled())
+                    .filter(|entry| !entry.slot.is_cancelled())
                     .take(self.largest_batch),
             );
             if self.aborted.load(Ordering::Relaxed) {
@@ -66,7 +68,10 @@ impl Worker {
                 lineages = Lineages::new();
                 fail_all(&batch, TicketError::Panicked);
             }
-            batch.clear();
+            for entry in batch.drain(..) {
+                // Where there is no place it is freed here.
+                let _ = self.spent.push(entry.request);
+            }
             if lineages.room() > ROOM_KEPT {
                 lineages.shrink_to(ROOM_KEPT);
             }
@@ -75,10 +80,10 @@ impl Worker {
 
     fn hash(&self, batch: &mut [Entry], lineages: &mut Lineages) {
         if let Some(fault) = self.fault {
-            batch.iter().for_each(|entry| fault(&entry.job.request));
+            batch.iter().for_each(|entry| fault(&entry.request));
         }
         let requests: Vec<Request<'_>> =
-            batch.iter().map(|entry| entry.job.request.as_request()).collect();
+            batch.iter().map(|entry| entry.request.as_request()).collect();
         self.engine.hash(&requests, lineages);
         // First all rows, then all answers: those take locks, and a lock waits for what was
         // written before it.
@@ -94,7 +99,7 @@ impl Worker {
 /// Answers all that are not answered yet, and then wakes those who wait.
 fn answer_all<'a>(answers: impl Iterator<Item = (&'a Entry, Answer)>) {
     let sleepers: Vec<_> =
-        answers.filter_map(|(entry, answer)| entry.job.slot.answer(answer)).collect();
+        answers.filter_map(|(entry, answer)| entry.slot.answer(answer)).collect();
     drop(sleepers);
 }
 
