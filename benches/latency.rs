@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -181,7 +182,7 @@ fn by_rate(quick: bool) {
         let admission = Admission::start(self::engine(), options(1 << 16)).unwrap();
         let submitted = Arc::new(Mutex::new(histogram()));
         let start = Instant::now();
-        let mut tickets = Vec::with_capacity(count);
+        let mut tickets = VecDeque::new();
         for i in 0..count {
             let due = due(start, i);
             let request = OwnedRequest::new(prompts[i % prompts.len()].as_slice());
@@ -192,7 +193,11 @@ fn by_rate(quick: bool) {
             if pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_ready() {
                 stamp.wake();
             } else {
-                tickets.push(ticket);
+                tickets.push_back(ticket);
+            }
+            // Answers are taken as they come: nobody keeps them all.
+            while tickets.front_mut().is_some_and(|ticket| ticket.try_take().is_some()) {
+                tickets.pop_front();
             }
         }
         admission.shutdown();
