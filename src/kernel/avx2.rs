@@ -7,12 +7,10 @@
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-use super::{Arena, Lane, scalar};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::scalar::{avalanche, merge};
+use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
@@ -23,25 +21,8 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
-pub(super) fn walk_over(
-    blocks: &[u8],
-    places: Range<usize>,
-    lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
-    keys: &StripeKeys,
-    len: usize,
-) {
-    scalar::walk_over_with(len, |block| sum(block, keys), avalanche, blocks, places, lane, arena);
-}
-
-/// The hashes of blocks of more than 240 bytes, back to back.
-pub(super) fn hash(blocks: &[u8], keys: &StripeKeys, hashes: &mut [u64], len: usize) {
-    scalar::hash_each(len, |block| sum(block, keys), avalanche, blocks, hashes);
-}
-
-/// The sum of one block, up to the last avalanche.
-fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
+/// The sum of one block of more than 240 bytes, up to the last avalanche.
+pub(super) fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
     // SAFETY: a backend is called only where it is available.
     merge(unsafe { absorb(block, keys) }, &keys.merge, block.len())
 }

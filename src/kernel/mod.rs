@@ -33,6 +33,7 @@ use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
 use crate::xxh3::pieces::{PIECE_BYTES, Pieces};
+use crate::xxh3::scalar::avalanche;
 
 /// An implementation of the hash kernels. All give the same bits; they differ in speed and in
 /// what they need of the CPU.
@@ -199,9 +200,15 @@ impl Backend {
         let stripes = keys.stripes();
         match self {
             Self::Scalar => scalar::walk_over(blocks, places, lane, arena, keys),
-            Self::Portable => portable::walk_over(blocks, places, lane, arena, stripes, len),
+            Self::Portable => {
+                let sum = |block: &[u8]| portable::sum(block, stripes);
+                scalar::walk_over_with(len, sum, avalanche, blocks, places, lane, arena);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::walk_over(blocks, places, lane, arena, stripes, len),
+            Self::Avx2 => {
+                let sum = |block: &[u8]| avx2::sum(block, stripes);
+                scalar::walk_over_with(len, sum, avalanche, blocks, places, lane, arena);
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 avx512::walk_over::<false>(blocks, places, lane, arena, stripes, len);
@@ -233,9 +240,15 @@ impl Backend {
         match self {
             _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
             Self::Scalar => scalar::hash(blocks, keys, hashes),
-            Self::Portable => portable::hash(blocks, keys.stripes(), hashes, len),
+            Self::Portable => {
+                let sum = |block: &[u8]| portable::sum(block, keys.stripes());
+                scalar::hash_each(len, sum, avalanche, blocks, hashes);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::hash(blocks, keys.stripes(), hashes, len),
+            Self::Avx2 => {
+                let sum = |block: &[u8]| avx2::sum(block, keys.stripes());
+                scalar::hash_each(len, sum, avalanche, blocks, hashes);
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len),
             #[cfg(target_arch = "x86_64")]

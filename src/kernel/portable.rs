@@ -4,39 +4,19 @@
 //! Blocks of more than 240 bytes are absorbed by vectors. Shorter ones want multiplications of
 //! 64 by 64 bits, which there are none of, and are faster by general registers.
 
-use std::ops::Range;
-
 use wide::u64x2;
 
-use super::{Arena, Lane, scalar};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::scalar::{avalanche, merge};
+use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
-/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
-pub(super) fn walk_over(
-    blocks: &[u8],
-    places: Range<usize>,
-    lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
-    keys: &StripeKeys,
-    len: usize,
-) {
-    scalar::walk_over_with(len, |block| sum(block, keys), avalanche, blocks, places, lane, arena);
-}
-
-/// The hashes of blocks of more than 240 bytes, back to back.
-pub(super) fn hash(blocks: &[u8], keys: &StripeKeys, hashes: &mut [u64], len: usize) {
-    scalar::hash_each(len, |block| sum(block, keys), avalanche, blocks, hashes);
-}
-
-/// The sum of one block, up to the last avalanche.
-fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
+/// The sum of one block of more than 240 bytes, up to the last avalanche.
+pub(super) fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
     merge(absorb(block, keys), &keys.merge, block.len())
 }
 
