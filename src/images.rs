@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::slice;
 
-use crate::kernel::{Arena, Counting, Lane, Workspace};
+use crate::kernel::{Arena, Backend, Counting, Lane, Workspace};
 use crate::request::{MmRun, Request};
 use crate::run::{Batch, lay_out};
 use crate::scheme::Scheme;
@@ -29,39 +29,43 @@ impl<S: Scheme> Batch<'_, '_, S> {
         &self,
         request: &Request<'_>,
         stretches: Stretches<'_>,
-        mut lane: Lane<'_>,
+        lane: Lane<'_>,
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
         let (block_size, first_token) = (stretches.block_size(), stretches.first_token());
+        let mut walk = Walk { backend: self.backend, lane, packed_alike: 0, arena, workspace };
         for stretch in stretches {
             match stretch {
                 Stretch::Text(range) => {
                     let tokens = &request.tokens[range.start * block_size..range.end * block_size];
-                    let len = block_size * TOKEN_BYTES;
-                    let tokens = bytemuck::cast_slice(tokens);
-                    self.advance_over(tokens, range.len(), len, &mut lane, arena, workspace);
+                    walk.over(bytemuck::cast_slice(tokens), range.len(), block_size * TOKEN_BYTES);
                 }
                 Stretch::Framed(range, runs) => {
                     let framed = Framed { tokens: request.tokens, first_token, block_size, runs };
-                    self.run_framed(range, framed, &mut lane, arena, workspace, frames);
+                    walk.over_framed(range, framed, frames);
                 }
             }
         }
+        walk.settle();
     }
+}
 
-    /// A stretch of framed blocks. Where many of them lie inside one run they are counted, if the
-    /// backend can; the others are written.
-    fn run_framed(
-        &self,
-        range: Range<usize>,
-        mut framed: Framed<'_>,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-        frames: &mut Frames,
-    ) {
+/// A lane by itself, on its way over blocks that lie here and there.
+struct Walk<'w, 'a> {
+    backend: Backend,
+    lane: Lane<'w>,
+    /// How many of its next rows are packed alike.
+    packed_alike: usize,
+    arena: &'w mut Arena<'a>,
+    workspace: &'w mut Workspace,
+}
+
+impl Walk<'_, '_> {
+    /// Goes over a stretch of framed blocks. Where many of them lie inside one run they are
+    /// counted, if the backend can; the others are written.
+    fn over_framed(&mut self, range: Range<usize>, mut framed: Framed<'_>, frames: &mut Frames) {
         let len = framed.block_size * FRAME_BYTES;
         let at_once = (FRAMES_AT_ONCE / len).max(1);
         let mut start = range.start;
@@ -71,56 +75,60 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 false => range.end..range.end,
             };
             if inside.start == start && inside.len() >= SHORTEST_COUNT {
-                let counting = framed.count(start, frames);
-                self.advance_counting(inside.len(), &counting, lane, arena, workspace);
+                self.counting(inside.len(), framed.count(start, frames));
                 start = inside.end;
             } else {
                 let end = if inside.len() >= SHORTEST_COUNT { inside.start } else { range.end };
                 let blocks = start..end.min(start + at_once);
                 start = blocks.end;
                 let count = blocks.len();
-                let bytes = framed.write(blocks, frames);
-                self.advance_over(bytes, count, len, lane, arena, workspace);
+                self.over(framed.write(blocks, frames), count, len);
             }
         }
     }
 
-    /// Takes a lane by itself `count` blocks on, which lie elsewhere.
-    fn advance_over(
-        &self,
-        blocks: &[u8],
-        count: usize,
-        len: usize,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
-        let mut done = 0;
-        while done < count {
-            let together = lay_out(slice::from_mut(lane), count - done);
-            let blocks = &blocks[done * len..(done + together) * len];
-            self.backend.walk_over(together, len, blocks, lane, arena, workspace);
-            done += together;
+    /// Goes over `count` blocks.
+    fn over(&mut self, mut blocks: &[u8], mut count: usize, len: usize) {
+        while count > 0 {
+            let now = self.next_alike(count);
+            let bytes = blocks.split_off(..now * len).expect("so many blocks");
+            self.backend.walk_over(now, len, bytes, &mut self.lane, self.arena, self.workspace);
+            count -= now;
         }
     }
 
-    /// Takes a lane by itself `count` blocks on, which need not lie anywhere.
-    fn advance_counting(
-        &self,
-        count: usize,
-        counting: &Counting<'_>,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
+    /// Goes over `count` blocks that need not lie anywhere.
+    fn counting(&mut self, mut count: usize, mut counting: Counting<'_>) {
+        self.settle();
         let slots = (counting.block.len() / counting.slot_bytes) as u64;
-        let mut done = 0;
-        while done < count {
-            let together = lay_out(slice::from_mut(lane), count - done);
-            let counting = Counting { first: counting.first + done as u64 * slots, ..*counting };
-            self.backend.walk_counting(together, &counting, lane, arena, workspace);
-            done += together;
+        while count > 0 {
+            let now = self.next_alike(count);
+            self.backend.walk_counting(now, &counting, &mut self.lane, self.arena, self.workspace);
+            counting.first += now as u64 * slots;
+            count -= now;
         }
+    }
+
+    /// How many of the next `count` blocks have their rows packed alike.
+    fn next_alike(&mut self, count: usize) -> usize {
+        if self.packed_alike == 0 {
+            self.pack_on();
+        }
+        let now = count.min(self.packed_alike);
+        self.packed_alike -= now;
+        now
+    }
+
+    /// Sets how the next rows are packed.
+    #[cold]
+    fn pack_on(&mut self) {
+        self.settle();
+        self.packed_alike = lay_out(slice::from_mut(&mut self.lane), usize::MAX);
+    }
+
+    /// Chains what has not been chained yet.
+    fn settle(&mut self) {
+        self.backend.settle(&mut self.lane, self.arena);
     }
 }
 

@@ -161,6 +161,7 @@ impl Backend {
         // Side by side, lanes go straight from blocks to rows; and one packing to a loop keeps
         // scalar shifts in registers.
         let alone = lanes.len() == 1 || arena.hashes.is_some();
+        debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if !alone && self.has_vector_lanes(len) => {
@@ -175,13 +176,15 @@ impl Backend {
                 for lane in lanes {
                     let blocks = lane.take(count * len);
                     self.walk_over(count, len, blocks, lane, arena, workspace);
+                    self.settle(lane, arena);
                 }
             }
         }
     }
 
     /// Takes one lane `count` blocks on, as [`walk`](Self::walk) does, over blocks that need not be
-    /// those of the lane.
+    /// those of the lane. The last one may be left unchained: see [`settle`](Self::settle).
+    #[inline]
     pub(crate) fn walk_over(
         self,
         count: usize,
@@ -211,13 +214,23 @@ impl Backend {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
+                scalar::settle(places.start, lane, arena);
                 avx512::walk_over::<false>(blocks, places, lane, arena, stripes, len);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma => {
+                scalar::settle(places.start, lane, arena);
                 avx512::walk_over::<true>(blocks, places, lane, arena, stripes, len);
             }
         }
+    }
+
+    /// Chains the block that [`walk_over`](Self::walk_over) has left unchained: before anything else
+    /// is done with a lane than walking over further blocks, and before its rows are packed
+    /// otherwise.
+    pub(crate) fn settle(self, lane: &mut Lane<'_>, arena: &mut Arena<'_>) {
+        // A chain by itself has no lanes: all backends chain alike.
+        scalar::settle(lane.row, lane, arena);
     }
 }
 
@@ -293,7 +306,6 @@ impl Backend {
     /// Chains the hashes of a lane's next blocks, which are not in its bytes, and packs their rows.
     pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
         let places = lane.take_places(hashes.len());
-        // A chain by itself has no lanes: all backends chain alike.
         scalar::chain_alone(hashes, lane, &mut rows[places]);
     }
 }
@@ -339,6 +351,7 @@ impl Workspace {
     }
 
     /// The schedule of a request by itself. Two are kept, since text and frames take turns.
+    #[inline]
     fn keys_alone(&mut self, seed: u64, len: usize) -> &BlockKeys {
         if !self.keys[self.last].is(seed, len) {
             self.last ^= 1;
@@ -385,6 +398,9 @@ pub(crate) struct Lane<'a> {
     /// The sequence hash of the block before; `None` where there is none. The first block's
     /// sequence hash is its block hash, and its row has no parent.
     pub(crate) state: Option<u64>,
+    /// The hash of the block before, where it has not been chained yet. Its row is then the one
+    /// before the next, and `state` and `prefix` are as before that block.
+    pub(crate) unchained: Option<u64>,
     /// How many low bits of the parent's sequence hash a row holds.
     pub(crate) fragment_bits: u32,
     /// The bits of the next row's high half that come from its position alone. From row to

@@ -131,21 +131,38 @@ fn chain_side_by_side<const N: usize>(
 
 /// Chains the hashes of one lane and packs the rows.
 pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
-    let (Some((&first, hashes)), Some((row, rows))) =
-        (hashes.split_first(), rows.split_first_mut())
-    else {
-        return;
-    };
-    let mut lineage;
-    (lineage, *row) = Lineage::begin(lane, first);
-    for (&hash, row) in hashes.iter().zip(rows) {
+    let mut links = hashes.iter().zip(rows);
+    if lane.state.is_none()
+        && let Some((&hash, row)) = links.next()
+    {
+        *row = begin(lane, hash);
+    }
+    let Some(mut lineage) = Lineage::of(lane) else { return };
+    for (&hash, row) in links {
         *row = lineage.go_on(hash);
     }
     lineage.give_back(lane);
 }
 
+/// Chains the block of a lane that was left unchained. The place of its next row is `next`.
+#[inline]
+pub(super) fn settle(next: usize, lane: &mut Lane<'_>, arena: &mut Arena<'_>) {
+    if let Some(hash) = lane.unchained.take() {
+        chain_alone(&[hash], lane, &mut arena.rows[next - 1..next]);
+    }
+}
+
+/// The first block of a lineage, whose hash is its sequence hash; gives its row.
+fn begin(lane: &mut Lane<'_>, hash: u64) -> u128 {
+    let packing = Packing::new(lane.fragment_bits);
+    let row = packing.row(lane.prefix, hash, 0);
+    lane.state = Some(hash);
+    lane.prefix += packing.step();
+    row
+}
+
 /// The chain of a lane by itself, under way, and how its rows are packed.
-pub(super) struct Lineage {
+struct Lineage {
     chain: Chain,
     state: u64,
     packing: Packing,
@@ -153,18 +170,17 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    /// Chains the next block of a lane, which may be the first of a whole lineage.
+    /// That of a lane, if it has begun.
     #[inline(always)]
-    pub(super) fn begin(lane: &Lane<'_>, hash: u64) -> (Self, u128) {
+    fn of(lane: &Lane<'_>) -> Option<Self> {
+        let state = lane.state?;
         let packing = Packing::new(lane.fragment_bits);
-        let (state, row) = packing.first(lane.state, hash, lane.chain, lane.prefix);
-        let prefix = lane.prefix + packing.step();
-        (Self { chain: Chain::new(state, lane.chain), state, packing, prefix }, row)
+        Some(Self { chain: Chain::new(state, lane.chain), state, packing, prefix: lane.prefix })
     }
 
     /// Chains the hash of the block after; gives its row.
     #[inline(always)]
-    pub(super) fn go_on(&mut self, hash: u64) -> u128 {
+    fn go_on(&mut self, hash: u64) -> u128 {
         let next = self.chain.step(hash);
         let row = self.packing.row(self.prefix, next, self.state);
         self.state = next;
@@ -173,7 +189,7 @@ impl Lineage {
     }
 
     #[inline(always)]
-    pub(super) fn give_back(self, lane: &mut Lane<'_>) {
+    fn give_back(self, lane: &mut Lane<'_>) {
         lane.state = Some(self.state);
         lane.prefix = self.prefix;
     }
@@ -232,49 +248,54 @@ pub(super) fn walk_over_with(
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
 ) {
-    let rows = &mut arena.rows[places.clone()];
     if let Some(hashes) = &mut arena.hashes {
-        let hashes = &mut hashes[places];
+        let hashes = &mut hashes[places.clone()];
         hash_each(length, sum, finish, blocks, hashes);
-        chain_alone(hashes, lane, rows);
+        chain_alone(hashes, lane, &mut arena.rows[places]);
     } else {
-        walk_in_stages(length, sum, finish, blocks, lane, rows);
+        walk_in_stages(length, sum, finish, blocks, places, lane, arena.rows);
     }
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
-/// other fills the CPU's window with instructions that wait.
+/// other fills the CPU's window with instructions that wait. The last block is left unchained, so
+/// that the blocks of another schedule can go on where these end.
 fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
     blocks: &[u8],
+    places: Range<usize>,
     lane: &mut Lane<'_>,
     rows: &mut [u128],
 ) {
     fetch_start(lane.next);
     let mut blocks = blocks.chunks_exact(length);
-    let (Some(block), Some((row, rows))) = (blocks.next(), rows.split_first_mut()) else { return };
-    let mut lineage;
-    (lineage, *row) = Lineage::begin(lane, finish(sum(block)));
-    if let Some(block) = blocks.next() {
-        let (rows, last) = rows.split_at_mut(rows.len() - 1);
-        let mut hash = finish(sum(block));
-        if let Some(block) = blocks.next() {
-            let (rows, last_but_one) = rows.split_at_mut(rows.len() - 1);
-            let mut summed = sum(block);
-            for (block, row) in blocks.zip(rows) {
-                fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
-                *row = lineage.go_on(hash);
-                hash = finish(summed);
-                summed = sum(block);
-            }
-            last_but_one[0] = lineage.go_on(hash);
-            hash = finish(summed);
+    let mut rows =
+        rows[places.start - usize::from(lane.unchained.is_some())..places.end].iter_mut();
+    while lane.state.is_none() || lane.unchained.is_none() {
+        let Some(block) = blocks.next() else { return };
+        let hash = finish(sum(block));
+        if lane.state.is_some() {
+            lane.unchained = Some(hash);
+        } else if let Some(row) = rows.next() {
+            *row = begin(lane, hash);
         }
-        last[0] = lineage.go_on(hash);
     }
+    let (Some(mut lineage), Some(mut hash)) = (Lineage::of(lane), lane.unchained) else { return };
+    let Some(block) = blocks.next() else { return };
+    let mut summed = sum(block);
+    for (block, row) in blocks.zip(&mut rows) {
+        fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
+        *row = lineage.go_on(hash);
+        hash = finish(summed);
+        summed = sum(block);
+    }
+    if let Some(row) = rows.next() {
+        *row = lineage.go_on(hash);
+    }
+    lane.unchained = Some(finish(summed));
     lineage.give_back(lane);
 }
 

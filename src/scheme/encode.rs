@@ -256,30 +256,27 @@ impl Fixed {
 
     /// [`fill`](Self::fill) with places, the first of which is `place`.
     fn count_up(&self, frames: &mut [[u8; FRAME_BYTES]], slots: Range<usize>, place: usize) {
-        // The frame has 32 bits for the place; a longer run wraps, as in the peer.
-        if place + slots.len() + GROUP > 1 << PLACE_BITS {
-            let first = slots.start;
-            return self.fill(frames, slots, |slot| (place + slot - first) as u32);
-        }
-        let (_, groups) = frames.split_at_mut(slots.start);
-        let (groups, _) = groups.as_chunks_mut::<GROUP>();
-        let count = slots.len().div_ceil(GROUP).min(groups.len());
-        let mut words = self.group(|i| (place + i) as u32);
-        for (group, here) in groups[..count].iter_mut().zip((place..).step_by(GROUP)) {
-            store(group, &words);
-            for slot in 0..GROUP {
-                // A place grows in its word. What overflows at a word's top is in the next word,
-                // too, which has no other place.
-                let (word, shift) = place_in_words(slot);
-                words[word] = words[word].wrapping_add((GROUP as u64) << shift);
-                if shift > u64::BITS - PLACE_BITS {
-                    let high = (here + GROUP + slot) as u64 >> (u64::BITS - shift);
-                    words[word + 1] = self.words[word + 1] | high;
+        let mut slot = slots.start;
+        while slot < slots.end {
+            let here = place + slot - slots.start;
+            let (groups, _) = frames[slot..].as_chunks_mut::<GROUP>();
+            if groups.is_empty() {
+                self.write(&mut frames[slot], here as u32);
+                slot += 1;
+                continue;
+            }
+            // Until the lowest bytes of places wrap, nothing else of them changes.
+            let until_wrap = ((256 - here % 256) / GROUP).max(1);
+            let count = (slots.end - slot).div_ceil(GROUP).min(groups.len()).min(until_wrap);
+            let mut words = self.group(|i| (here + i) as u32);
+            for group in &mut groups[..count] {
+                store(group, &words);
+                for slot in 0..GROUP {
+                    let (word, shift) = place_in_words(slot);
+                    words[word] = words[word].wrapping_add((GROUP as u64) << shift);
                 }
             }
-        }
-        for slot in slots.start + count * GROUP..slots.end {
-            self.write(&mut frames[slot], (place + slot - slots.start) as u32);
+            slot += count * GROUP;
         }
     }
 
@@ -313,8 +310,6 @@ fn store(frames: &mut [[u8; FRAME_BYTES]; GROUP], words: &[u64; GROUP_WORDS]) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
 }
-
-const PLACE_BITS: u32 = 32;
 
 /// The word of a group in which a slot's place begins, and its lowest bit there.
 const fn place_in_words(slot: usize) -> (usize, u32) {
