@@ -34,8 +34,17 @@ impl<S: Scheme> Batch<'_, '_, S> {
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
-        let (block_size, first_token) = (stretches.block_size(), stretches.first_token());
+        let block_size = stretches.block_size();
         let mut walk = Walk { backend: self.backend, lane, packed_alike: 0, arena, workspace };
+        let mut framed = Framed {
+            tokens: request.tokens,
+            first_token: stretches.first_token(),
+            block_size,
+            at_once: (FRAMES_AT_ONCE / (block_size * FRAME_BYTES)).max(1),
+            counted: self.backend.counts(block_size * FRAME_BYTES),
+            runs: &[],
+            frames,
+        };
         for stretch in stretches {
             match stretch {
                 Stretch::Text(range) => {
@@ -43,8 +52,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
                     walk.over(bytemuck::cast_slice(tokens), range.len(), block_size * TOKEN_BYTES);
                 }
                 Stretch::Framed(range, runs) => {
-                    let framed = Framed { tokens: request.tokens, first_token, block_size, runs };
-                    walk.over_framed(range, framed, frames);
+                    framed.runs = runs;
+                    walk.over_framed(range, &mut framed);
                 }
             }
         }
@@ -65,24 +74,20 @@ struct Walk<'w, 'a> {
 impl Walk<'_, '_> {
     /// Goes over a stretch of framed blocks. Where many of them lie inside one run they are
     /// counted, if the backend can; the others are written.
-    fn over_framed(&mut self, range: Range<usize>, mut framed: Framed<'_>, frames: &mut Frames) {
+    fn over_framed(&mut self, range: Range<usize>, framed: &mut Framed<'_>) {
         let len = framed.block_size * FRAME_BYTES;
-        let at_once = (FRAMES_AT_ONCE / len).max(1);
         let mut start = range.start;
         while start < range.end {
-            let inside = match self.backend.counts(len) {
-                true => framed.inside(start..range.end),
-                false => range.end..range.end,
-            };
+            let inside = framed.inside(start..range.end);
             if inside.start == start && inside.len() >= SHORTEST_COUNT {
-                self.counting(inside.len(), framed.count(start, frames));
+                self.counting(inside.len(), framed.count(start));
                 start = inside.end;
             } else {
                 let end = if inside.len() >= SHORTEST_COUNT { inside.start } else { range.end };
-                let blocks = start..end.min(start + at_once);
+                let blocks = start..end.min(start + framed.at_once);
                 start = blocks.end;
                 let count = blocks.len();
-                self.over(framed.write(blocks, frames), count, len);
+                self.over(framed.write(blocks), count, len);
             }
         }
     }
@@ -132,32 +137,39 @@ impl Walk<'_, '_> {
     }
 }
 
-/// A stretch of framed blocks: what its frames are made of.
+/// Framed blocks of a request: what their frames are made of, and how.
 struct Framed<'a> {
     tokens: &'a [u32],
     /// The position of the first of them.
     first_token: usize,
     block_size: usize,
-    /// Those that have not ended.
+    /// How many blocks are written before they are hashed.
+    at_once: usize,
+    /// Whether the backend can count them.
+    counted: bool,
+    /// The runs that have not ended where the stretch begins.
     runs: &'a [MmRun],
+    frames: &'a mut Frames,
 }
 
 impl Framed<'_> {
-    /// Which of `blocks` lie inside the first run; none where their places need more than 32 bits.
+    /// Which of `blocks` lie inside the first run, to be counted; none where they cannot be, as
+    /// where their places need more than 32 bits.
     fn inside(&mut self, blocks: Range<usize>) -> Range<usize> {
-        let end = blocks.end;
-        let Self { first_token, block_size, .. } = *self;
-        let inside = blocks_inside(&mut self.runs, first_token, block_size, blocks);
+        let none = blocks.end..blocks.end;
+        if !self.counted {
+            return none;
+        }
+        let inside = blocks_inside(&mut self.runs, self.first_token, self.block_size, blocks);
         let fits = |run: &MmRun| run.length <= u32::MAX as usize;
-        if self.runs.first().is_some_and(fits) { inside } else { end..end }
+        if self.runs.first().is_some_and(fits) { inside } else { none }
     }
 
     /// The blocks from `start` on, which lie inside the first run.
-    fn count<'f>(&self, start: usize, frames: &'f mut Frames) -> Counting<'f> {
+    fn count(&mut self, start: usize) -> Counting<'_> {
         let block_size = self.block_size;
         let run = &self.runs[0];
-        reserve(frames, block_size);
-        let frames = &mut frames[..block_size];
+        let frames = room(self.frames, block_size);
         encode_without_places(run.mm_hash, frames);
         Counting {
             block: frames.as_flattened(),
@@ -168,19 +180,20 @@ impl Framed<'_> {
     }
 
     /// The bytes of some blocks.
-    fn write<'f>(&mut self, blocks: Range<usize>, frames: &'f mut Frames) -> &'f [u8] {
+    fn write(&mut self, blocks: Range<usize>) -> &[u8] {
         let block_size = self.block_size;
-        let slots = blocks.start * block_size..blocks.end * block_size;
-        let (count, position) = (slots.len(), self.first_token + slots.start);
-        reserve(frames, count + SLACK);
-        encode_frames(&self.tokens[slots.start..], count, position, &mut self.runs, frames);
+        let (start, count) = (blocks.start * block_size, blocks.len() * block_size);
+        let frames = room(self.frames, count + SLACK);
+        let position = self.first_token + start;
+        encode_frames(&self.tokens[start..], count, position, &mut self.runs, frames);
         frames[..count].as_flattened()
     }
 }
 
-/// Makes room for `count` frames.
-fn reserve(frames: &mut Frames, count: usize) {
+/// Room for `count` frames.
+fn room(frames: &mut Frames, count: usize) -> &mut [[u8; FRAME_BYTES]] {
     if frames.len() < count {
         frames.resize(count, [0; FRAME_BYTES]);
     }
+    &mut frames[..count]
 }

@@ -161,7 +161,7 @@ impl Backend {
         // Side by side, lanes go straight from blocks to rows; and one packing to a loop keeps
         // scalar shifts in registers.
         let alone = lanes.len() == 1 || arena.hashes.is_some();
-        debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
+        debug_assert!(lanes.iter().all(|lane| lane.unchained.count == 0));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if !alone && self.has_vector_lanes(len) => {
@@ -183,7 +183,7 @@ impl Backend {
     }
 
     /// Takes one lane `count` blocks on, as [`walk`](Self::walk) does, over blocks that need not be
-    /// those of the lane. The last one may be left unchained: see [`settle`](Self::settle).
+    /// those of the lane. The last ones may be left unchained: see [`settle`](Self::settle).
     #[inline]
     pub(crate) fn walk_over(
         self,
@@ -194,43 +194,51 @@ impl Backend {
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
-        let keys = workspace.keys_alone(lane.seed, len);
         let places = lane.take_places(count);
-        if len <= LONGEST_FOLDED {
-            // There is time enough for scalar folds while the chain waits.
-            return scalar::walk_over(blocks, places, lane, arena, keys);
-        }
-        let stripes = keys.stripes();
         match self {
-            Self::Scalar => scalar::walk_over(blocks, places, lane, arena, keys),
-            Self::Portable => {
-                let sum = |block: &[u8]| portable::sum(block, stripes);
-                scalar::walk_over_with(len, sum, avalanche, blocks, places, lane, arena);
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if len > LONGEST_FOLDED => {
+                scalar::settle(lane, &mut arena.rows[..places.start]);
+                let keys = workspace.keys_alone(lane.seed, len).stripes();
+                return avx512::walk_over::<false>(blocks, places, lane, arena, keys, len);
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                let sum = |block: &[u8]| avx2::sum(block, stripes);
-                scalar::walk_over_with(len, sum, avalanche, blocks, places, lane, arena);
+            Self::Avx512Ifma if len > LONGEST_FOLDED => {
+                scalar::settle(lane, &mut arena.rows[..places.start]);
+                let keys = workspace.keys_alone(lane.seed, len).stripes();
+                return avx512::walk_over::<true>(blocks, places, lane, arena, keys, len);
+            }
+            _ => {}
+        }
+        if let Some(hashes) = &mut arena.hashes {
+            let hashes = &mut hashes[places.clone()];
+            self.hash(blocks, len, lane.seed, hashes, workspace);
+            return scalar::chain_alone(hashes, lane, &mut arena.rows[places]);
+        }
+        let keys = workspace.keys_alone(lane.seed, len);
+        let rows = &mut arena.rows[..places.end];
+        match self {
+            Self::Portable if len > LONGEST_FOLDED => {
+                let sum = |block: &[u8]| portable::sum(block, keys.stripes());
+                scalar::walk_in_stages(len, sum, avalanche, blocks, lane, rows);
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => {
-                scalar::settle(places.start, lane, arena);
-                avx512::walk_over::<false>(blocks, places, lane, arena, stripes, len);
+            Self::Avx2 if len > LONGEST_FOLDED => {
+                let sum = |block: &[u8]| avx2::sum(block, keys.stripes());
+                scalar::walk_in_stages(len, sum, avalanche, blocks, lane, rows);
             }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => {
-                scalar::settle(places.start, lane, arena);
-                avx512::walk_over::<true>(blocks, places, lane, arena, stripes, len);
-            }
+            // There is time enough for scalar folds while the chain waits.
+            _ => scalar::walk_over(blocks, lane, rows, keys),
         }
     }
 
-    /// Chains the block that [`walk_over`](Self::walk_over) has left unchained: before anything else
+    /// Chains the blocks that [`walk_over`](Self::walk_over) has left unchained: before anything else
     /// is done with a lane than walking over further blocks, and before its rows are packed
     /// otherwise.
     pub(crate) fn settle(self, lane: &mut Lane<'_>, arena: &mut Arena<'_>) {
         // A chain by itself has no lanes: all backends chain alike.
-        scalar::settle(lane.row, lane, arena);
+        let next = lane.row;
+        scalar::settle(lane, &mut arena.rows[..next]);
     }
 }
 
@@ -380,6 +388,16 @@ pub(crate) struct Arena<'a> {
     pub(crate) hashes: Option<&'a mut [u64]>,
 }
 
+/// Blocks of a lane that are summed or hashed, but not chained: two at the most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unchained {
+    count: u64,
+    /// The hash of the first of two.
+    hash: u64,
+    /// The sum of the last.
+    sum: u64,
+}
+
 /// One request under way: what is left of its blocks, and what it goes on from.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lane<'a> {
@@ -398,9 +416,9 @@ pub(crate) struct Lane<'a> {
     /// The sequence hash of the block before; `None` where there is none. The first block's
     /// sequence hash is its block hash, and its row has no parent.
     pub(crate) state: Option<u64>,
-    /// The hash of the block before, where it has not been chained yet. Its row is then the one
-    /// before the next, and `state` and `prefix` are as before that block.
-    pub(crate) unchained: Option<u64>,
+    /// The blocks before that have not been chained yet. Their rows are the ones before the next,
+    /// and `state` and `prefix` are as before those blocks.
+    pub(crate) unchained: Unchained,
     /// How many low bits of the parent's sequence hash a row holds.
     pub(crate) fragment_bits: u32,
     /// The bits of the next row's high half that come from its position alone. From row to

@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use wide::u8x16;
+
 use crate::request::MmRun;
 
 /// Bytes a slot of a block that a run touches.
@@ -142,8 +144,8 @@ impl<'a> Iterator for Stretches<'a> {
 }
 
 /// Writes the frames of the first `count` of `tokens`, whose first stands at `position`. Drops the
-/// runs that ended before it. Where `frames` and `tokens` go on, what comes right after the last
-/// frame may be overwritten: see [`SLACK`].
+/// runs that ended before it. Where `frames` go on, what comes right after the last one may be
+/// overwritten: see [`SLACK`].
 pub(crate) fn encode_frames(
     tokens: &[u32],
     count: usize,
@@ -151,8 +153,6 @@ pub(crate) fn encode_frames(
     runs: &mut &[MmRun],
     frames: &mut [[u8; FRAME_BYTES]],
 ) {
-    let room = tokens.len().min(frames.len());
-    let (tokens, frames) = (&tokens[..room], &mut frames[..room]);
     let mut done = 0;
     while done < count {
         let here = position + done;
@@ -165,13 +165,12 @@ pub(crate) fn encode_frames(
         match runs.first() {
             Some(run) if run.offset <= here => {
                 let end = stop(end_of(run));
-                let fixed = Fixed::new(PLACEHOLDER_TAG, run.mm_hash);
-                fixed.count_up(frames, done..end, here - run.offset);
+                encode_places(here - run.offset, run.mm_hash, done..end, frames);
                 done = end;
             }
             next => {
                 let end = next.map_or(count, |run| stop(run.offset));
-                Fixed::new(TOKEN_TAG, 0).fill(frames, done..end, |slot| tokens[slot]);
+                encode_tokens(tokens, done..end, frames);
                 done = end;
             }
         }
@@ -202,119 +201,106 @@ pub(crate) fn blocks_inside(
 /// Writes the frames of a block inside a run, with 0 for every place. The places are four bytes
 /// at [`PLACE_OFFSET`] of each frame.
 pub(crate) fn encode_without_places(mm_hash: u64, frames: &mut [[u8; FRAME_BYTES]]) {
-    let fixed = Fixed::new(PLACEHOLDER_TAG, mm_hash);
-    frames.iter_mut().for_each(|frame| fixed.write(frame, 0));
+    frames.iter_mut().for_each(|frame| write(frame, head(PLACEHOLDER_TAG, 0, mm_hash), mm_hash));
 }
 
 /// Where in a frame the token id or the place is.
 pub(crate) const PLACE_OFFSET: usize = 1;
 
+/// Room for so many frames more than are asked for lets the last ones be written together.
+pub(crate) const SLACK: usize = VECTOR_FRAMES - 1;
+
+/// The first eight bytes of a frame, as a number.
+#[inline(always)]
+fn head(tag: u8, value: u32, mm_hash: u64) -> u64 {
+    u64::from(tag) | u64::from(value) << (8 * PLACE_OFFSET) | mm_hash << 40
+}
+
+/// One frame, in two stores that overlap.
+#[inline(always)]
+fn write(frame: &mut [u8; FRAME_BYTES], head: u64, mm_hash: u64) {
+    frame[..8].copy_from_slice(&head.to_le_bytes());
+    frame[5..].copy_from_slice(&mm_hash.to_le_bytes());
+}
+
+/// So many frames take whole vectors of as many bytes.
+const VECTOR_FRAMES: usize = 16;
+
+/// What so many frames differ in from the ones before, as vectors: places are so many more.
+const STEPS: [[u8; VECTOR_FRAMES]; FRAME_BYTES] = {
+    let mut steps = [[0; VECTOR_FRAMES]; FRAME_BYTES];
+    let mut slot = 0;
+    while slot < VECTOR_FRAMES {
+        let byte = slot * FRAME_BYTES + PLACE_OFFSET;
+        steps[byte / VECTOR_FRAMES][byte % VECTOR_FRAMES] = VECTOR_FRAMES as u8;
+        slot += 1;
+    }
+    steps
+};
+
+/// Writes the frames of placeholders, the first of which has the place `place`. The last ones may
+/// be followed by more of them, over slots that are written later.
+fn encode_places(
+    place: usize,
+    mm_hash: u64,
+    slots: Range<usize>,
+    frames: &mut [[u8; FRAME_BYTES]],
+) {
+    let mut slot = slots.start;
+    while slot < slots.end {
+        // A frame has 32 bits for the place; a longer run wraps, as in the peer.
+        let here = (place + slot - slots.start) as u32;
+        let mut head = head(PLACEHOLDER_TAG, here, mm_hash);
+        // Until the lowest bytes of places wrap, nothing else of them changes.
+        let alike = (256 - here as usize % 256) / VECTOR_FRAMES;
+        let wanted = (slots.end - slot).div_ceil(VECTOR_FRAMES);
+        let (vectors, _) = frames[slot..].as_chunks_mut::<VECTOR_FRAMES>();
+        let count = alike.min(wanted).min(vectors.len());
+        let Some((first, others)) = vectors[..count].split_first_mut() else {
+            write(&mut frames[slot], head, mm_hash);
+            slot += 1;
+            continue;
+        };
+        for frame in first.iter_mut() {
+            write(frame, head, mm_hash);
+            head = head.wrapping_add(1 << (8 * PLACE_OFFSET));
+        }
+        let mut vectors: [u8x16; FRAME_BYTES] = bytemuck::cast(*first);
+        for frames in others {
+            for (vector, step) in vectors.iter_mut().zip(STEPS) {
+                *vector += u8x16::new(step);
+            }
+            *frames = bytemuck::cast(vectors);
+        }
+        slot += count * VECTOR_FRAMES;
+    }
+}
+
 /// So many frames take whole words.
 const GROUP: usize = 8;
-/// Room for so many frames more than are asked for lets the last ones be written as a group.
-pub(crate) const SLACK: usize = GROUP - 1;
 const GROUP_WORDS: usize = GROUP * FRAME_BYTES / 8;
 
-/// What the frames of a run have in common, as the words of a group of them: all but the values
-/// (the token ids or places), whose bits are 0 here.
-struct Fixed {
-    tag: u8,
-    mm_hash: u64,
-    words: [u64; GROUP_WORDS],
-}
-
-impl Fixed {
-    fn new(tag: u8, mm_hash: u64) -> Self {
-        let mut words = [0; GROUP_WORDS];
-        for slot in 0..GROUP {
-            put(&mut words, slot * FRAME_BYTES, u64::from(tag), 1);
-            put(&mut words, slot * FRAME_BYTES + 5, mm_hash, 8);
-        }
-        Self { tag, mm_hash, words }
-    }
-
-    /// Writes the frames of some slots. The last group may write past them, over slots that are
-    /// written later.
-    #[inline(always)]
-    fn fill(
-        &self,
-        frames: &mut [[u8; FRAME_BYTES]],
-        slots: Range<usize>,
-        value: impl Fn(usize) -> u32,
-    ) {
-        let mut slot = slots.start;
-        while slot < slots.end {
-            if let Some(group) = frames[slot..].first_chunk_mut() {
-                self.write_group(group, |i| value(slot + i));
-                slot += GROUP;
-            } else {
-                self.write(&mut frames[slot], value(slot));
-                slot += 1;
+/// Writes the frames of tokens. The last ones may be followed by those of later tokens.
+fn encode_tokens(tokens: &[u32], slots: Range<usize>, frames: &mut [[u8; FRAME_BYTES]]) {
+    let mut slot = slots.start;
+    while slot < slots.end {
+        if let (Some(tokens), Some(frames)) =
+            (tokens[slot..].first_chunk::<GROUP>(), frames[slot..].first_chunk_mut::<GROUP>())
+        {
+            // A word at a time: fewer stores than frames would take one by one.
+            let mut words = [0; GROUP_WORDS];
+            for (i, &token) in tokens.iter().enumerate() {
+                put(&mut words, i * FRAME_BYTES + PLACE_OFFSET, token.into(), TOKEN_BYTES);
             }
-        }
-    }
-
-    /// [`fill`](Self::fill) with places, the first of which is `place`.
-    fn count_up(&self, frames: &mut [[u8; FRAME_BYTES]], slots: Range<usize>, place: usize) {
-        let mut slot = slots.start;
-        while slot < slots.end {
-            let here = place + slot - slots.start;
-            let (groups, _) = frames[slot..].as_chunks_mut::<GROUP>();
-            if groups.is_empty() {
-                self.write(&mut frames[slot], here as u32);
-                slot += 1;
-                continue;
+            for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
+                bytes.copy_from_slice(&word.to_le_bytes());
             }
-            // Until the lowest bytes of places wrap, nothing else of them changes.
-            let until_wrap = ((256 - here % 256) / GROUP).max(1);
-            let count = (slots.end - slot).div_ceil(GROUP).min(groups.len()).min(until_wrap);
-            let mut words = self.group(|i| (here + i) as u32);
-            for group in &mut groups[..count] {
-                store(group, &words);
-                for slot in 0..GROUP {
-                    let (word, shift) = place_in_words(slot);
-                    words[word] = words[word].wrapping_add((GROUP as u64) << shift);
-                }
-            }
-            slot += count * GROUP;
+            slot += GROUP;
+        } else {
+            write(&mut frames[slot], head(TOKEN_TAG, tokens[slot], 0), 0);
+            slot += 1;
         }
     }
-
-    /// A word at a time, each written once: fewer stores than frames would take one by one.
-    #[inline(always)]
-    fn write_group(&self, frames: &mut [[u8; FRAME_BYTES]; GROUP], value: impl Fn(usize) -> u32) {
-        store(frames, &self.group(value));
-    }
-
-    /// The words of the frames of a group with these values.
-    #[inline(always)]
-    fn group(&self, value: impl Fn(usize) -> u32) -> [u64; GROUP_WORDS] {
-        let mut words = self.words;
-        for slot in 0..GROUP {
-            put(&mut words, slot * FRAME_BYTES + PLACE_OFFSET, value(slot).into(), 4);
-        }
-        words
-    }
-
-    /// One frame, in two stores that overlap.
-    fn write(&self, frame: &mut [u8; FRAME_BYTES], value: u32) {
-        let head = u64::from(self.tag) | u64::from(value) << 8 | self.mm_hash << 40;
-        frame[..8].copy_from_slice(&head.to_le_bytes());
-        frame[5..].copy_from_slice(&self.mm_hash.to_le_bytes());
-    }
-}
-
-#[inline(always)]
-fn store(frames: &mut [[u8; FRAME_BYTES]; GROUP], words: &[u64; GROUP_WORDS]) {
-    for (bytes, word) in frames.as_flattened_mut().chunks_exact_mut(8).zip(words) {
-        bytes.copy_from_slice(&word.to_le_bytes());
-    }
-}
-
-/// The word of a group in which a slot's place begins, and its lowest bit there.
-const fn place_in_words(slot: usize) -> (usize, u32) {
-    let offset = slot * FRAME_BYTES + PLACE_OFFSET;
-    (offset / 8, 8 * (offset % 8) as u32)
 }
 
 /// Puts the `len` bytes of a number at a byte offset, where there are zeros.
