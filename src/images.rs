@@ -8,9 +8,9 @@ use crate::request::{MmRun, Request};
 use crate::run::{Batch, lay_out};
 use crate::scheme::Scheme;
 use crate::scheme::encode::{
-    FRAME_BYTES, PLACE_OFFSET, SLACK, Stretch, Stretches, TOKEN_BYTES, blocks_inside,
-    encode_frames, encode_without_places,
+    FRAME_BYTES, PLACE_OFFSET, Stretch, Stretches, TOKEN_BYTES, blocks_inside,
 };
+use crate::scheme::frames::{SLACK, encode_frames, encode_without_places};
 
 /// How many bytes of frames are written before they are hashed: few enough to stay in the
 /// first-level cache.
@@ -74,6 +74,7 @@ struct Walk<'w, 'a> {
 impl Walk<'_, '_> {
     /// Goes over a stretch of framed blocks. Where many of them lie inside one run they are
     /// counted, if the backend can; the others are written.
+    #[inline]
     fn over_framed(&mut self, range: Range<usize>, framed: &mut Framed<'_>) {
         let len = framed.block_size * FRAME_BYTES;
         let mut start = range.start;

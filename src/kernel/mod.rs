@@ -161,7 +161,7 @@ impl Backend {
         // Side by side, lanes go straight from blocks to rows; and one packing to a loop keeps
         // scalar shifts in registers.
         let alone = lanes.len() == 1 || arena.hashes.is_some();
-        debug_assert!(lanes.iter().all(|lane| lane.unchained.count == 0));
+        debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if !alone && self.has_vector_lanes(len) => {
@@ -183,8 +183,8 @@ impl Backend {
     }
 
     /// Takes one lane `count` blocks on, as [`walk`](Self::walk) does, over blocks that need not be
-    /// those of the lane. The last ones may be left unchained: see [`settle`](Self::settle).
-    #[inline]
+    /// those of the lane. The last one may be left unchained: see [`settle`](Self::settle).
+    #[inline(always)]
     pub(crate) fn walk_over(
         self,
         count: usize,
@@ -232,7 +232,7 @@ impl Backend {
         }
     }
 
-    /// Chains the blocks that [`walk_over`](Self::walk_over) has left unchained: before anything else
+    /// Chains the block that [`walk_over`](Self::walk_over) has left unchained: before anything else
     /// is done with a lane than walking over further blocks, and before its rows are packed
     /// otherwise.
     pub(crate) fn settle(self, lane: &mut Lane<'_>, arena: &mut Arena<'_>) {
@@ -388,16 +388,6 @@ pub(crate) struct Arena<'a> {
     pub(crate) hashes: Option<&'a mut [u64]>,
 }
 
-/// Blocks of a lane that are summed or hashed, but not chained: two at the most.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Unchained {
-    count: u64,
-    /// The hash of the first of two.
-    hash: u64,
-    /// The sum of the last.
-    sum: u64,
-}
-
 /// One request under way: what is left of its blocks, and what it goes on from.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lane<'a> {
@@ -416,9 +406,9 @@ pub(crate) struct Lane<'a> {
     /// The sequence hash of the block before; `None` where there is none. The first block's
     /// sequence hash is its block hash, and its row has no parent.
     pub(crate) state: Option<u64>,
-    /// The blocks before that have not been chained yet. Their rows are the ones before the next,
-    /// and `state` and `prefix` are as before those blocks.
-    pub(crate) unchained: Unchained,
+    /// The hash of the block before, where it has not been chained yet. Its row is then the one
+    /// before the next, and `state` and `prefix` are as before that block.
+    pub(crate) unchained: Option<u64>,
     /// How many low bits of the parent's sequence hash a row holds.
     pub(crate) fragment_bits: u32,
     /// The bits of the next row's high half that come from its position alone. From row to

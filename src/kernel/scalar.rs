@@ -5,16 +5,13 @@
 //! blocks do not fill it; there, several requests are chained side by side, over hashes that
 //! were worked out before.
 
-use std::convert::identity;
-use std::mem;
 use std::ops::RangeInclusive;
 
-use super::{Arena, Lane, Unchained, Workspace};
+use super::{Arena, Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
-use crate::xxh3::LONGEST_IN_A_WORD;
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
-    Chain, avalanche, chain_step, hash_up_to_8, opaque, sum_9_to_16, sum_folds, sum_stripes,
+    Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
 };
 
 /// Calls `$run(block length, sum of one block, finish of a sum, …)` with the two functions of
@@ -35,7 +32,7 @@ macro_rules! with_hash_of {
             Words::Folds(folds) => match $keys.len() {
                 $($length => with_hash_of!(@call $run, $length, |block: &[u8]| {
                     let block: &[u8; $length] = block.first_chunk().expect("a whole block");
-                    sum_folds(block, std::hint::black_box(folds))
+                    sum_folds(block, folds)
                 }, avalanche, $arguments),)*
                 length => with_hash_of!(@call $run, length, |block: &[u8]| {
                     sum_folds(block, folds)
@@ -49,7 +46,7 @@ macro_rules! with_hash_of {
             }, avalanche, $arguments),
             Words::One(word) => with_hash_of!(@call $run, $keys.len(), |block: &[u8]| {
                 hash_up_to_8(block, word)
-            }, identity, $arguments),
+            }, std::convert::identity, $arguments),
         }
     };
     (@call $run:ident, $length:expr, $sum:expr, $finish:expr, ($($argument:expr),*)) => {
@@ -135,33 +132,38 @@ fn chain_side_by_side<const N: usize>(
 /// Chains the hashes of one lane and packs the rows.
 pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
     let mut links = hashes.iter().zip(rows);
-    let mut lineage = Lineage::of(lane);
-    if !lineage.begun
+    if lane.state.is_none()
         && let Some((&hash, row)) = links.next()
     {
-        *row = lineage.begin(hash);
+        *row = begin(lane, hash);
     }
+    let Some(mut lineage) = Lineage::of(lane) else { return };
     for (&hash, row) in links {
         *row = lineage.go_on(hash);
     }
     lineage.give_back(lane);
 }
 
-/// Chains the blocks of a lane that were left unchained. The rows end with theirs.
+/// Chains the block of a lane that was left unchained. The rows end with its own.
 #[inline]
 pub(super) fn settle(lane: &mut Lane<'_>, rows: &mut [u128]) {
-    let Unchained { count, hash, sum } = mem::take(&mut lane.unchained);
-    if count > 0 {
-        let hashes = [hash, avalanche(sum)];
-        let count = count as usize;
-        let first = rows.len() - count;
-        chain_alone(&hashes[hashes.len() - count..], lane, &mut rows[first..]);
+    if let Some(hash) = lane.unchained.take() {
+        let last = rows.len() - 1;
+        chain_alone(&[hash], lane, &mut rows[last..]);
     }
+}
+
+/// The first block of a lineage, whose hash is its sequence hash; gives its row.
+fn begin(lane: &mut Lane<'_>, hash: u64) -> u128 {
+    let packing = Packing::new(lane.fragment_bits);
+    let row = packing.row(lane.prefix, hash, 0);
+    lane.state = Some(hash);
+    lane.prefix += packing.step();
+    row
 }
 
 /// The chain of a lane by itself, under way, and how its rows are packed.
 struct Lineage {
-    begun: bool,
     chain: Chain,
     state: u64,
     packing: Packing,
@@ -169,44 +171,27 @@ struct Lineage {
 }
 
 impl Lineage {
+    /// That of a lane, if it has begun.
     #[inline(always)]
-    fn of(lane: &Lane<'_>) -> Self {
-        let state = lane.state.unwrap_or_default();
-        Self {
-            begun: lane.state.is_some(),
-            chain: Chain::new(state, lane.chain),
-            state,
-            packing: Packing::new(lane.fragment_bits),
-            prefix: lane.prefix,
-        }
-    }
-
-    /// The first block of all, whose hash is its sequence hash; gives its row.
-    #[inline(always)]
-    fn begin(&mut self, hash: u64) -> u128 {
-        self.begun = true;
-        self.chain.begin(hash);
-        self.link(hash, 0)
+    fn of(lane: &Lane<'_>) -> Option<Self> {
+        let state = lane.state?;
+        let packing = Packing::new(lane.fragment_bits);
+        Some(Self { chain: Chain::new(state, lane.chain), state, packing, prefix: lane.prefix })
     }
 
     /// Chains the hash of the block after; gives its row.
     #[inline(always)]
     fn go_on(&mut self, hash: u64) -> u128 {
         let next = self.chain.step(hash);
-        self.link(next, self.state)
-    }
-
-    #[inline(always)]
-    fn link(&mut self, current: u64, parent: u64) -> u128 {
-        let row = self.packing.row(self.prefix, current, parent);
-        self.state = current;
+        let row = self.packing.row(self.prefix, next, self.state);
+        self.state = next;
         self.prefix += self.packing.step();
         row
     }
 
     #[inline(always)]
     fn give_back(self, lane: &mut Lane<'_>) {
-        lane.state = self.begun.then_some(self.state);
+        lane.state = Some(self.state);
         lane.prefix = self.prefix;
     }
 }
@@ -244,27 +229,15 @@ pub(super) fn walk(
 }
 
 /// `hash` and `chain` of one request, in one loop. The rows end with those of the blocks.
+#[inline(always)]
 pub(super) fn walk_over(blocks: &[u8], lane: &mut Lane<'_>, rows: &mut [u128], keys: &BlockKeys) {
-    if keys.len() <= LONGEST_IN_A_WORD {
-        // So few bytes are finished otherwise than others, which cannot wait for them.
-        let count = blocks.len() / keys.len();
-        let (before, rows) = rows.split_at_mut(rows.len() - count);
-        settle(lane, before);
-        for (blocks, rows) in blocks.chunks(TILE * keys.len()).zip(rows.chunks_mut(TILE)) {
-            let mut tile = [0; TILE];
-            let tile = &mut tile[..rows.len()];
-            hash(blocks, keys, tile);
-            chain_alone(tile, lane, rows);
-        }
-        return;
-    }
     with_hash_of!(keys, walk_in_stages(blocks, lane, rows))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
-/// other fills the CPU's window with instructions that wait. The last two are left unchained, so
-/// that the blocks of another schedule can go on where these end.
+/// other fills the CPU's window with instructions that wait. The last block is left unchained, so
+/// that the blocks of another schedule can go on where these end; unless it is the lane's last.
 ///
 /// The rows end with those of the blocks.
 pub(super) fn walk_in_stages(
@@ -276,28 +249,39 @@ pub(super) fn walk_in_stages(
     rows: &mut [u128],
 ) {
     fetch_start(lane.next);
-    let Unchained { mut count, mut hash, sum: mut summed } = lane.unchained;
-    let first = rows.len() - blocks.len() / length - count as usize;
+    let mut blocks = blocks.chunks_exact(length);
+    let first = rows.len() - blocks.len() - usize::from(lane.unchained.is_some());
     let mut rows = rows[first..].iter_mut();
-    let mut lineage = Lineage::of(lane);
-    for block in blocks.chunks_exact(length) {
-        fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
-        if opaque(count) == 2 {
-            if let Some(row) = rows.next() {
-                *row = lineage.go_on(hash);
-            }
-            hash = finish(summed);
-        } else if count == 0 {
-            count = 1;
-        } else if lineage.begun {
-            hash = finish(summed);
-            count = 2;
+    while lane.state.is_none() || lane.unchained.is_none() {
+        let Some(block) = blocks.next() else { return };
+        let hash = finish(sum(block));
+        if lane.state.is_some() {
+            lane.unchained = Some(hash);
         } else if let Some(row) = rows.next() {
-            *row = lineage.begin(finish(summed));
+            *row = begin(lane, hash);
         }
+    }
+    let (Some(mut lineage), Some(mut hash)) = (Lineage::of(lane), lane.unchained) else { return };
+    let Some(block) = blocks.next() else { return };
+    let mut summed = sum(block);
+    for (block, row) in blocks.zip(&mut rows) {
+        fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
+        *row = lineage.go_on(hash);
+        hash = finish(summed);
         summed = sum(block);
     }
-    lane.unchained = Unchained { count, hash, sum: summed };
+    if let Some(row) = rows.next() {
+        *row = lineage.go_on(hash);
+    }
+    hash = finish(summed);
+    lane.unchained = match rows.next() {
+        // Nothing comes after it.
+        Some(row) if lane.left == 0 => {
+            *row = lineage.go_on(hash);
+            None
+        }
+        _ => Some(hash),
+    };
     lineage.give_back(lane);
 }
 

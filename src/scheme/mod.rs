@@ -6,6 +6,7 @@
 
 mod dynamo_plh;
 pub(crate) mod encode;
+pub(crate) mod frames;
 mod salt;
 
 use std::fmt::Debug;

@@ -60,10 +60,15 @@ impl StripeKeys {
 
 impl BlockKeys {
     /// Makes this the schedule of `seed` and `len`; free of work where it already is.
+    #[inline]
     pub(crate) fn set(&mut self, seed: u64, len: usize) {
-        if self.is(seed, len) {
-            return;
+        if !self.is(seed, len) {
+            self.work_out(seed, len);
         }
+    }
+
+    #[inline(never)]
+    fn work_out(&mut self, seed: u64, len: usize) {
         (self.seed, self.len) = (seed, len);
         match len {
             0 => self.word = seed ^ secret::EMPTY,

@@ -71,12 +71,6 @@ impl Chain {
         Self { keys, keyed: state ^ keys.parent }
     }
 
-    /// Goes on from another sequence hash.
-    #[inline(always)]
-    pub(crate) fn begin(&mut self, state: u64) {
-        self.keyed = state ^ self.keys.parent;
-    }
-
     /// The next sequence hash: that of the parent and `block_hash`.
     #[inline(always)]
     pub(crate) fn step(&mut self, block_hash: u64) -> u64 {
@@ -95,7 +89,7 @@ impl Chain {
 /// compiler does not see through them.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn opaque(#[allow(unused_mut)] mut number: u64) -> u64 {
+fn opaque(#[allow(unused_mut)] mut number: u64) -> u64 {
     // SAFETY: there is no instruction; the number comes out of the register that it went into.
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     unsafe {
