@@ -131,15 +131,9 @@ fn chain_side_by_side<const N: usize>(
 
 /// Chains the hashes of one lane and packs the rows.
 pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
-    let mut links = hashes.iter().zip(rows);
-    if lane.state.is_none()
-        && let Some((&hash, row)) = links.next()
-    {
-        *row = begin(lane, hash);
-    }
-    let Some(mut lineage) = Lineage::of(lane) else { return };
-    for (&hash, row) in links {
-        *row = lineage.go_on(hash);
+    let mut lineage = Lineage::of(lane);
+    for (&hash, row) in hashes.iter().zip(rows) {
+        *row = lineage.link(hash);
     }
     lineage.give_back(lane);
 }
@@ -153,17 +147,9 @@ pub(super) fn settle(lane: &mut Lane<'_>, rows: &mut [u128]) {
     }
 }
 
-/// The first block of a lineage, whose hash is its sequence hash; gives its row.
-fn begin(lane: &mut Lane<'_>, hash: u64) -> u128 {
-    let packing = Packing::new(lane.fragment_bits);
-    let row = packing.row(lane.prefix, hash, 0);
-    lane.state = Some(hash);
-    lane.prefix += packing.step();
-    row
-}
-
 /// The chain of a lane by itself, under way, and how its rows are packed.
-struct Lineage {
+pub(super) struct Lineage {
+    begun: bool,
     chain: Chain,
     state: u64,
     packing: Packing,
@@ -171,27 +157,49 @@ struct Lineage {
 }
 
 impl Lineage {
-    /// That of a lane, if it has begun.
+    /// That of a lane.
     #[inline(always)]
-    fn of(lane: &Lane<'_>) -> Option<Self> {
-        let state = lane.state?;
-        let packing = Packing::new(lane.fragment_bits);
-        Some(Self { chain: Chain::new(state, lane.chain), state, packing, prefix: lane.prefix })
+    pub(super) fn of(lane: &Lane<'_>) -> Self {
+        let state = lane.state.unwrap_or_default();
+        Self {
+            begun: lane.state.is_some(),
+            chain: Chain::new(state, lane.chain),
+            state,
+            packing: Packing::new(lane.fragment_bits),
+            prefix: lane.prefix,
+        }
     }
 
-    /// Chains the hash of the block after; gives its row.
+    /// Chains the hash of the next block; gives its row.
+    #[inline(always)]
+    pub(super) fn link(&mut self, hash: u64) -> u128 {
+        if self.begun {
+            return self.go_on(hash);
+        }
+        // The first block's hash is its sequence hash, and its row has no parent.
+        self.begun = true;
+        self.chain.begin(hash);
+        self.pack(hash, 0)
+    }
+
+    /// [`link`](Self::link) to a block before.
     #[inline(always)]
     fn go_on(&mut self, hash: u64) -> u128 {
         let next = self.chain.step(hash);
-        let row = self.packing.row(self.prefix, next, self.state);
-        self.state = next;
+        self.pack(next, self.state)
+    }
+
+    #[inline(always)]
+    fn pack(&mut self, current: u64, parent: u64) -> u128 {
+        let row = self.packing.row(self.prefix, current, parent);
+        self.state = current;
         self.prefix += self.packing.step();
         row
     }
 
     #[inline(always)]
-    fn give_back(self, lane: &mut Lane<'_>) {
-        lane.state = Some(self.state);
+    pub(super) fn give_back(self, lane: &mut Lane<'_>) {
+        lane.state = self.begun.then_some(self.state);
         lane.prefix = self.prefix;
     }
 }
@@ -252,17 +260,17 @@ pub(super) fn walk_in_stages(
     let mut blocks = blocks.chunks_exact(length);
     let first = rows.len() - blocks.len() - usize::from(lane.unchained.is_some());
     let mut rows = rows[first..].iter_mut();
-    while lane.state.is_none() || lane.unchained.is_none() {
-        let Some(block) = blocks.next() else { return };
-        let hash = finish(sum(block));
-        if lane.state.is_some() {
-            lane.unchained = Some(hash);
-        } else if let Some(row) = rows.next() {
-            *row = begin(lane, hash);
-        }
+    let mut lineage = Lineage::of(lane);
+    if !lineage.begun
+        && let (Some(block), Some(row)) = (blocks.next(), rows.next())
+    {
+        *row = lineage.link(finish(sum(block)));
     }
-    let (Some(mut lineage), Some(mut hash)) = (Lineage::of(lane), lane.unchained) else { return };
-    let Some(block) = blocks.next() else { return };
+    let unchained = lane.unchained.or_else(|| blocks.next().map(|block| finish(sum(block))));
+    lane.unchained = unchained;
+    let (Some(mut hash), Some(block)) = (unchained, blocks.next()) else {
+        return lineage.give_back(lane);
+    };
     let mut summed = sum(block);
     for (block, row) in blocks.zip(&mut rows) {
         fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));

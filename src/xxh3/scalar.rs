@@ -71,6 +71,12 @@ impl Chain {
         Self { keys, keyed: state ^ keys.parent }
     }
 
+    /// Goes on from another sequence hash.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, state: u64) {
+        self.keyed = state ^ self.keys.parent;
+    }
+
     /// The next sequence hash: that of the parent and `block_hash`.
     #[inline(always)]
     pub(crate) fn step(&mut self, block_hash: u64) -> u64 {

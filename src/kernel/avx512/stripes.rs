@@ -55,16 +55,32 @@ pub(super) fn walk_over<const IFMA: bool>(
     let mut rows: &mut [u128] = &mut [];
     let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
     let mut kept = arena.hashes.as_mut().map(|hashes| hashes[places].chunks_mut(LANES));
+    let mut lineage = scalar::Lineage::of(lane);
     for (blocks, next_rows) in eights {
-        let hashed = hash_eight::<IFMA>(blocks, len, keys);
-        scalar::chain_alone(&hashes[..rows.len()], lane, rows);
-        hashes = hashed;
+        let mut links = hashes.iter().zip(rows);
+        let mut merged = [_mm512_setzero_si512(); LANES];
+        for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
+            let block = block.as_ptr();
+            // SAFETY: a block has `len` bytes.
+            *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            if let Some((&hash, row)) = links.next() {
+                *row = lineage.link(hash);
+            }
+        }
+        for (&hash, row) in links {
+            *row = lineage.link(hash);
+        }
+        // SAFETY: the CPU has what this function has.
+        hashes = bytemuck::cast(finish(start_avalanche(unsafe { merge::<IFMA>(len, merged) })));
         rows = next_rows;
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
             kept.copy_from_slice(&hashes[..rows.len()]);
         }
     }
-    scalar::chain_alone(&hashes[..rows.len()], lane, rows);
+    for (&hash, row) in hashes.iter().zip(rows) {
+        *row = lineage.link(hash);
+    }
+    lineage.give_back(lane);
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
