@@ -164,11 +164,17 @@ impl<S: Scheme> Engine<S> {
         *columns = self.columns;
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
-        let Size { rows: blocks, bytes } = match may_fan_out {
-            true => batch.count_chunks(&mut memory.chunks),
-            false => batch.count(),
-        };
         plans.resize(requests.len(), Ok(Plan::default()));
+        let fan_out = may_fan_out.then(|| {
+            let Size { rows, bytes } = batch.count_chunks(&mut memory.chunks);
+            let (pool, task_bytes) = self.pool_for(bytes)?;
+            Some((pool, task_bytes, rows))
+        });
+        let fan_out = fan_out.flatten();
+        let blocks = match fan_out {
+            Some((.., rows)) => rows,
+            None => batch.plan(plans, &mut memory.scratches.at_least(1)[0]),
+        };
         let output = Output {
             plans,
             first_row: 0,
@@ -181,11 +187,14 @@ impl<S: Scheme> Engine<S> {
                 && self.columns.contains(Columns::SEQUENCE_HASHES))
             .then(|| room(sequence_hashes, blocks)),
         };
-        match may_fan_out.then(|| self.pool_for(bytes)).flatten() {
-            Some((pool, task_bytes)) => {
+        match fan_out {
+            Some((pool, task_bytes, _)) => {
                 batch.run_on(pool, self.threads - 1, task_bytes, output, memory);
             }
-            None => batch.run_here(output, &mut memory.scratches.at_least(1)[0]),
+            None => {
+                let scratch = &mut memory.scratches.at_least(1)[0];
+                batch.run(0..requests.len(), output, scratch);
+            }
         }
     }
 

@@ -140,7 +140,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 let task = take(&mut *lock(share));
                 match task {
                     None => break,
-                    Some(Task::Requests { range, output, .. }) => self.run(range, output, scratch),
+                    Some(Task::Requests { range, output, .. }) => {
+                        self.plan_and_run(range, output, scratch)
+                    }
                     Some(Task::Piece { large: index, piece, .. }) => {
                         self.run_piece(&large[index], piece, scratch);
                     }

@@ -129,29 +129,6 @@ impl PlanMemory {
         }
     }
 
-    /// Puts the requests in order that have blocks and no runs.
-    fn set_order(&mut self, plans: &[Planned]) {
-        self.order.clear();
-        let mut with_runs = self.images.iter().map(|image| image.index).peekable();
-        let (mut in_order, mut last) = (true, Shape::default());
-        for (index, plan) in plans.iter().enumerate() {
-            let has_runs = with_runs.next_if_eq(&index).is_some();
-            if let Ok(plan) = plan
-                && plan.shape.blocks() > 0
-                && !has_runs
-            {
-                let shape = plan.shape;
-                in_order &= last <= shape;
-                last = shape;
-                self.order.push(Waiting { shape, index });
-            }
-        }
-        // Neighbours of about the same number of blocks end at about the same time.
-        if !in_order {
-            self.order.sort_unstable();
-        }
-    }
-
     /// Puts the runs of a request in order and checks each against the one before and the prompt's
     /// length.
     #[cold]
@@ -214,16 +191,19 @@ impl<S: Scheme> Planner<S> {
         Size { rows, bytes: rows * self.block_bytes(request) }
     }
 
-    /// Plans the requests of a task, whose rows start at `row`.
+    /// Plans the requests of a task, whose rows start at `row`. Gives the row after their last.
     pub(crate) fn plan_all(
         &self,
         requests: &[S::Request<'_>],
         mut row: usize,
         plans: &mut [Planned],
         memory: &mut PlanMemory,
-    ) {
+    ) -> usize {
+        memory.order.clear();
+        memory.order.reserve(requests.len());
         memory.images.clear();
         memory.sorted_runs.clear();
+        let (mut in_order, mut last) = (true, Shape::default());
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
             let rows = self.rows(request);
@@ -232,8 +212,20 @@ impl<S: Scheme> Planner<S> {
                 false => self.plan(index, request, row, memory),
             };
             row += rows;
+            if let Ok(Plan { shape, .. }) = *place
+                && rows > 0
+                && request.mm_runs.is_empty()
+            {
+                memory.order.push(Waiting { shape, index });
+                in_order &= last <= shape;
+                last = shape;
+            }
         }
-        memory.set_order(plans);
+        // Neighbours of about the same number of blocks end at about the same time.
+        if !in_order {
+            memory.order.sort_unstable();
+        }
+        row
     }
 
     /// Plans the request at `index` of a task, whose rows start at `first_row`.

@@ -220,6 +220,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// The smallest mode that holds `position`.
+    #[inline]
     pub(crate) fn of(position: u64) -> Result<Self, PlhError> {
         [Self::Narrow, Self::Middle, Self::Wide]
             .into_iter()

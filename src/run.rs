@@ -117,14 +117,9 @@ fn take<'a, T>(slice: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {
-    /// Runs the whole batch on the calling thread.
-    pub(crate) fn run_here(&self, output: Output<'_, S::Row>, scratch: &mut Scratch) {
-        self.run(0..self.requests.len(), output, scratch);
-    }
-
-    /// Counts what the batch takes.
-    pub(crate) fn count(&self) -> Size {
-        self.count_some(self.requests)
+    /// Plans the whole batch. Gives the number of its rows.
+    pub(crate) fn plan(&self, plans: &mut [Planned], scratch: &mut Scratch) -> usize {
+        self.planner.plan_all(self.requests, 0, plans, &mut scratch.plans)
     }
 
     /// Counts what the batch takes, chunk by chunk, too.
@@ -147,7 +142,19 @@ impl<S: Scheme> Batch<'_, '_, S> {
         self.requests[index].general()
     }
 
-    /// Runs some of the requests on the calling thread.
+    /// Plans some of the requests, and [runs](Self::run) them.
+    pub(crate) fn plan_and_run(
+        &self,
+        range: Range<usize>,
+        output: Output<'_, S::Row>,
+        scratch: &mut Scratch,
+    ) {
+        let requests = &self.requests[range.clone()];
+        self.planner.plan_all(requests, output.first_row, output.plans, &mut scratch.plans);
+        self.run(range, output, scratch);
+    }
+
+    /// Runs some of the requests, which have been planned, on the calling thread.
     pub(crate) fn run(
         &self,
         range: Range<usize>,
@@ -171,7 +178,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    /// Plans the requests of a range, hashes the blocks of each, chains them and packs the rows.
+    /// Hashes the blocks of each request of a range, chains them and packs the rows.
     fn hash_and_chain(
         &self,
         range: Range<usize>,
@@ -184,7 +191,6 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut arena = Arena { rows: words, hashes };
         let Scratch { plans: memory, workspace, frames } = scratch;
         let requests = &self.requests[range];
-        self.planner.plan_all(requests, *first_row, plans, memory);
         let planned = |index: usize| {
             let plan = plans[index].as_ref().expect("a request that failed has no turn");
             let request = requests[index].general();
@@ -318,15 +324,22 @@ fn tokens<'a>(request: &Request<'a>) -> &'a [u8] {
 #[inline]
 pub(crate) fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
     let mut together = count;
+    let Some(first) = lanes.first() else { return together };
+    let mut position = first.position;
+    let mut mode = mode_of(position);
     for lane in lanes {
-        let mode = mode_of(lane.position);
+        if lane.position != position {
+            position = lane.position;
+            mode = mode_of(position);
+        }
         lane.fragment_bits = mode.fragment_bits();
-        lane.prefix = mode.prefix(lane.position);
-        together = together.min((mode.end() - lane.position) as usize);
+        lane.prefix = mode.prefix(position);
+        together = together.min((mode.end() - position) as usize);
     }
     together
 }
 
+#[inline]
 fn mode_of(position: u64) -> Mode {
     Mode::of(position).expect("positions are checked when a request is planned")
 }
