@@ -51,3 +51,11 @@ pub(crate) fn fetch_start(bytes: &[u8]) {
         fetch(line.as_ptr());
     }
 }
+
+/// Fetches the lines after those, though the bytes may end before.
+#[inline(always)]
+pub(crate) fn fetch_more(bytes: &[u8]) {
+    for offset in (0..FETCH_AHEAD / 2).step_by(LINE_BYTES) {
+        fetch(bytes.as_ptr().wrapping_add(FETCH_AHEAD + offset));
+    }
+}

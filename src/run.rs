@@ -6,6 +6,7 @@ use std::slice;
 use bytemuck::TransparentWrapper;
 
 use crate::digest::{BlockHash, SequenceHash};
+use crate::fetch::fetch_more;
 use crate::images::Frames;
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, PlanMemory, Planned, Planner};
@@ -14,6 +15,7 @@ use crate::request::Request;
 use crate::scheme::Scheme;
 use crate::scheme::encode::TOKEN_BYTES;
 use crate::scheme::sealed::{General, Layout};
+use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::ChainKeys;
 
 /// How many blocks make it worth while to go on side by side with dead lanes among them.
@@ -221,6 +223,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = planned(waiting.index).2;
+                if len > LONGEST_FOLDED {
+                    fetch_more(lanes[i].blocks);
+                }
                 if let Some(next) = rest.get(i) {
                     lanes[i].next = tokens(requests[next.index].general());
                 }

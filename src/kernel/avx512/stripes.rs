@@ -22,16 +22,15 @@ pub(super) fn walk_stripes<const IFMA: bool>(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    for lane in &*lanes {
-        // The beginnings were fetched while the lanes before were at their ends. What follows them
-        // comes while this is made ready.
-        fetch_start(lane.blocks.get(FETCH_AHEAD..).unwrap_or_default());
-    }
     // Lanes of one seed share a schedule.
     let seeds = of_lanes(lanes, |lane| lane.seed);
     let schedules = std::array::from_fn(|lane| if seeds[lane] == seeds[0] { 0 } else { lane });
+    let mut set = None;
     for (lane, schedule) in schedules.into_iter().enumerate() {
-        workspace.keys(schedule, seeds[lane], len);
+        if set != Some(schedule) {
+            workspace.keys(schedule, seeds[lane], len);
+            set = Some(schedule);
+        }
     }
     let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
     walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
