@@ -8,7 +8,7 @@
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 
-use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::fetch::fetch;
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
@@ -21,31 +21,39 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// The sum of one block of more than 240 bytes, up to the last avalanche.
-pub(super) fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
+/// The sum of one block of more than 240 bytes, up to the last avalanche. What lies `ahead` bytes
+/// after it is fetched.
+pub(super) fn sum(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
     // SAFETY: a backend is called only where it is available.
-    merge(unsafe { absorb(block, keys) }, &keys.merge, block.len())
+    merge(unsafe { absorb(block, keys, ahead) }, &keys.merge, block.len())
 }
 
 /// The accumulators of one block.
 #[target_feature(enable = "avx2")]
-fn absorb(block: &[u8], keys: &StripeKeys) -> [u64; STRIPE_WORDS] {
+fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
     let mut accumulators = Accumulators {
         products: bytemuck::cast(INITIAL_ACCUMULATORS),
         data: [_mm256_setzero_si256(); VECTORS],
     };
     // The last stripe is apart: it may begin inside the one before, and is always there.
     let (stripes, _) = block[..block.len() - 1].as_chunks();
-    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
-            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
-            accumulators.absorb(stripe, keys);
-        }
-        if stripes.len() == STRIPES_PER_SCRAMBLE {
-            accumulators.scramble(&keys.scramble);
+    // Blocks of 64 and 128 tokens, spelled out: a loop of a known length becomes a straight line.
+    // It is beside the loop over scrambles, since the compiler would move all keys out of that.
+    match stripes.len() {
+        3 => accumulators.absorb_all(&stripes[..3], keys, ahead),
+        7 => accumulators.absorb_all(&stripes[..7], keys, ahead),
+        _ => {
+            for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+                accumulators.absorb_all(stripes, keys, ahead);
+                if stripes.len() == STRIPES_PER_SCRAMBLE {
+                    accumulators.scramble(&keys.scramble);
+                }
+            }
         }
     }
-    accumulators.absorb(block.last_chunk().expect("longer than a stripe"), &keys.last);
+    let last = block.last_chunk().expect("longer than a stripe");
+    fetch(last.as_ptr().wrapping_add(ahead));
+    accumulators.absorb(last, &keys.last);
     bytemuck::cast(accumulators.joined())
 }
 
@@ -57,6 +65,16 @@ struct Accumulators {
 }
 
 impl Accumulators {
+    /// Stripe after stripe.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys, ahead: usize) {
+        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+            fetch(stripe.as_ptr().wrapping_add(ahead));
+            self.absorb(stripe, keys);
+        }
+    }
+
     #[inline]
     #[target_feature(enable = "avx2")]
     fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {

@@ -29,6 +29,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use crate::error::EngineError;
+use crate::fetch::{FETCH_AHEAD, fetch_distance, fetch_start};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
@@ -217,18 +218,22 @@ impl Backend {
         }
         let keys = workspace.keys_alone(lane.seed, len);
         let rows = &mut arena.rows[..places.end];
+        let ahead = fetch_distance(blocks, lane.next);
+        if ahead == FETCH_AHEAD {
+            fetch_start(lane.next);
+        }
         match self {
             Self::Portable if len > LONGEST_FOLDED => {
-                let sum = |block: &[u8]| portable::sum(block, keys.stripes());
-                scalar::walk_in_stages(len, sum, avalanche, blocks, lane, rows);
+                let sum = |block: &[u8]| portable::sum(block, keys.stripes(), ahead);
+                scalar::walk_in_stages(len, sum, avalanche, ahead, blocks, lane, rows);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if len > LONGEST_FOLDED => {
-                let sum = |block: &[u8]| avx2::sum(block, keys.stripes());
-                scalar::walk_in_stages(len, sum, avalanche, blocks, lane, rows);
+                let sum = |block: &[u8]| avx2::sum(block, keys.stripes(), ahead);
+                scalar::walk_in_stages(len, sum, avalanche, ahead, blocks, lane, rows);
             }
             // There is time enough for scalar folds while the chain waits.
-            _ => scalar::walk_over(blocks, lane, rows, keys),
+            _ => scalar::walk_over(ahead, blocks, lane, rows, keys),
         }
     }
 
@@ -262,12 +267,12 @@ impl Backend {
             _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
             Self::Scalar => scalar::hash(blocks, keys, hashes),
             Self::Portable => {
-                let sum = |block: &[u8]| portable::sum(block, keys.stripes());
+                let sum = |block: &[u8]| portable::sum(block, keys.stripes(), FETCH_AHEAD);
                 scalar::hash_each(len, sum, avalanche, blocks, hashes);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
-                let sum = |block: &[u8]| avx2::sum(block, keys.stripes());
+                let sum = |block: &[u8]| avx2::sum(block, keys.stripes(), FETCH_AHEAD);
                 scalar::hash_each(len, sum, avalanche, blocks, hashes);
             }
             #[cfg(target_arch = "x86_64")]

@@ -6,7 +6,7 @@
 
 use wide::u64x2;
 
-use crate::fetch::{FETCH_AHEAD, fetch};
+use crate::fetch::fetch;
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
@@ -15,14 +15,15 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
-/// The sum of one block of more than 240 bytes, up to the last avalanche.
-pub(super) fn sum(block: &[u8], keys: &StripeKeys) -> u64 {
-    merge(absorb(block, keys), &keys.merge, block.len())
+/// The sum of one block of more than 240 bytes, up to the last avalanche. What lies `ahead` bytes
+/// after it is fetched.
+pub(super) fn sum(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
+    merge(absorb(block, keys, ahead), &keys.merge, block.len())
 }
 
 /// The accumulators of one block.
 #[inline(never)]
-fn absorb(block: &[u8], keys: &StripeKeys) -> [u64; STRIPE_WORDS] {
+fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
     let mut accumulators = Accumulators {
         products: bytemuck::cast(INITIAL_ACCUMULATORS),
         data: [u64x2::ZERO; VECTORS],
@@ -31,14 +32,16 @@ fn absorb(block: &[u8], keys: &StripeKeys) -> [u64; STRIPE_WORDS] {
     let (stripes, _) = block[..block.len() - 1].as_chunks();
     for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
         for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
-            fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
+            fetch(stripe.as_ptr().wrapping_add(ahead));
             accumulators.absorb(stripe, keys);
         }
         if stripes.len() == STRIPES_PER_SCRAMBLE {
             accumulators.scramble(&keys.scramble);
         }
     }
-    accumulators.absorb(block.last_chunk().expect("longer than a stripe"), &keys.last);
+    let last = block.last_chunk().expect("longer than a stripe");
+    fetch(last.as_ptr().wrapping_add(ahead));
+    accumulators.absorb(last, &keys.last);
     bytemuck::cast(accumulators.joined())
 }
 

@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 
 use super::{Arena, Lane, Workspace};
-use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
+use crate::fetch::fetch;
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
@@ -238,8 +238,14 @@ pub(super) fn walk(
 
 /// `hash` and `chain` of one request, in one loop. The rows end with those of the blocks.
 #[inline(always)]
-pub(super) fn walk_over(blocks: &[u8], lane: &mut Lane<'_>, rows: &mut [u128], keys: &BlockKeys) {
-    with_hash_of!(keys, walk_in_stages(blocks, lane, rows))
+pub(super) fn walk_over(
+    ahead: usize,
+    blocks: &[u8],
+    lane: &mut Lane<'_>,
+    rows: &mut [u128],
+    keys: &BlockKeys,
+) {
+    with_hash_of!(keys, walk_in_stages(ahead, blocks, lane, rows))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -252,11 +258,11 @@ pub(super) fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
+    ahead: usize,
     blocks: &[u8],
     lane: &mut Lane<'_>,
     rows: &mut [u128],
 ) {
-    fetch_start(lane.next);
     let mut blocks = blocks.chunks_exact(length);
     let first = rows.len() - blocks.len() - usize::from(lane.unchained.is_some());
     let mut rows = rows[first..].iter_mut();
@@ -273,7 +279,7 @@ pub(super) fn walk_in_stages(
     };
     let mut summed = sum(block);
     for (block, row) in blocks.zip(&mut rows) {
-        fetch(block.as_ptr().wrapping_add(FETCH_AHEAD));
+        fetch(block.as_ptr().wrapping_add(ahead));
         *row = lineage.go_on(hash);
         hash = finish(summed);
         summed = sum(block);
