@@ -297,7 +297,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let done = lanes.iter().take_while(|lane| lane.left == 0).count();
             lanes = &mut lanes[done..];
         }
-        for lane in lanes {
+        // They are in the order of what is left of them.
+        let few = lanes.partition_point(|lane| lane.left < MAX_LANES);
+        let (few, many) = lanes.split_at_mut(few);
+        if few.iter_mut().all(|lane| packs_to_its_end(lane)) {
+            self.backend.walk_ends(len, few, arena, workspace);
+        }
+        for lane in few.iter_mut().chain(many) {
             self.advance(lane.left, len, slice::from_mut(lane), arena, workspace);
         }
     }
@@ -342,6 +348,12 @@ pub(crate) fn lay_out(lanes: &mut [Lane<'_>], count: usize) -> usize {
         together = together.min((mode.end() - position) as usize);
     }
     together
+}
+
+/// Sets how a lane packs its rows; whether that holds to its end.
+fn packs_to_its_end(lane: &mut Lane<'_>) -> bool {
+    let left = lane.left;
+    lay_out(slice::from_mut(lane), left) == left
 }
 
 #[inline]

@@ -25,6 +25,7 @@ mod tests;
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
+use std::slice;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -178,6 +179,31 @@ impl Backend {
                     let blocks = lane.take(count * len);
                     self.walk_over(count, len, blocks, lane, arena, workspace);
                     self.settle(lane, arena);
+                }
+            }
+        }
+    }
+
+    /// Takes lanes to their ends, which are near: fewer blocks each than there are lanes at the most.
+    pub(crate) fn walk_ends(
+        self,
+        len: usize,
+        lanes: &mut [Lane<'_>],
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if len > LONGEST_FOLDED => {
+                avx512::walk_ends::<false>(len, lanes, arena, workspace);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma if len > LONGEST_FOLDED => {
+                avx512::walk_ends::<true>(len, lanes, arena, workspace);
+            }
+            _ => {
+                for lane in lanes {
+                    self.walk(lane.left, len, slice::from_mut(lane), arena, workspace);
                 }
             }
         }

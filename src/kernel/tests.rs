@@ -189,6 +189,23 @@ impl Case {
         }
     }
 
+    /// Before its first block, with bytes that are equal to its own.
+    fn lane<'a>(&self, blocks: &'a [u8], count: usize, row: usize) -> Lane<'a> {
+        Lane {
+            blocks,
+            left: count,
+            row,
+            position: 7,
+            seed: self.seed,
+            chain: ChainKeys::new(self.chain_seed),
+            state: self.state,
+            unchained: None,
+            fragment_bits: self.bits,
+            prefix: self.prefix,
+            next: &blocks[blocks.len().saturating_sub(1)..],
+        }
+    }
+
     /// By the rule: hash, chain, shift into 128 bits.
     fn expected(&self) -> Expected {
         let (mut state, bits) = (self.state, self.bits);
@@ -338,6 +355,52 @@ fn lanes_keep_their_seeds() {
     }
 }
 
+#[test]
+fn lanes_with_few_blocks_come_to_their_ends() {
+    // One lane and all but one of them; up to 8 blocks and past 8, which are hashed together where
+    // they are long; lanes without any, at both ends and between.
+    let counts: [&[usize]; 8] = [
+        &[1],
+        &[7],
+        &[1, 1, 1, 1, 1, 1, 1],
+        &[0, 3, 0, 4, 0],
+        &[1, 2, 5],
+        &[2, 2, 2, 2, 2],
+        &[7, 7, 7, 7, 7, 7, 7],
+        &[],
+    ];
+    let backends = Backend::available().iter();
+    for (&backend, counts) in backends.flat_map(|backend| counts.map(|counts| (backend, counts))) {
+        for (len, keep) in sampled(LENGTHS, 7).flat_map(|len| [(len, false), (len, true)]) {
+            let cases: Vec<Case> =
+                (3..).zip(counts).map(|(i, &count)| Case::new(i, len, count, 54)).collect();
+            let total = counts.iter().sum::<usize>() + 1;
+            let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); total];
+            let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); total];
+            let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
+            let mut row = 0;
+            let mut lanes = Vec::new();
+            for (case, &count) in cases.iter().zip(counts) {
+                lanes.push(case.lane(&case.bytes, count, row));
+                let expected = case.expected();
+                expected_rows[row..row + count].copy_from_slice(&expected.rows);
+                if keep {
+                    expected_hashes[row..row + count].copy_from_slice(&expected.hashes);
+                }
+                row += count;
+            }
+            let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
+            backend.walk_ends(len, &mut lanes, &mut arena, &mut Workspace::default());
+            let what = format!("{backend}, {counts:?} blocks of {len}");
+            assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{what}");
+            for (lane, case) in lanes.iter().zip(&cases) {
+                let Expected { state, prefix, .. } = case.expected();
+                assert_eq!((lane.left, lane.state, lane.prefix), (0, state, prefix), "{what}");
+            }
+        }
+    }
+}
+
 /// One lane, and every number of lanes that go side by side.
 fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
     [1].into_iter().chain(backend.lanes(len).filter(|&lanes| lanes > 1))
@@ -376,19 +439,7 @@ fn check_walk_over(
         let mut lanes: Vec<Lane<'_>> = cases
             .iter()
             .enumerate()
-            .map(|(i, case)| Lane {
-                blocks: blocks[i],
-                left: count,
-                row: place(i),
-                position: 7,
-                seed: case.seed,
-                chain: ChainKeys::new(case.chain_seed),
-                state: case.state,
-                unchained: None,
-                fragment_bits: case.bits,
-                prefix: case.prefix,
-                next: &blocks[i][blocks[i].len().saturating_sub(1)..],
-            })
+            .map(|(i, case)| case.lane(blocks[i], count, place(i)))
             .collect();
         let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
         backend.walk(first, len, &mut lanes, &mut arena, workspace);

@@ -77,6 +77,17 @@ pub(super) fn walk_over<const IFMA: bool>(
     unsafe { stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len) };
 }
 
+/// Takes lanes to their ends, a few blocks of more than 240 bytes each.
+pub(super) fn walk_ends<const IFMA: bool>(
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    // SAFETY: a backend is called only where it is available.
+    unsafe { stripes::walk_ends::<IFMA>(len, lanes, arena, workspace) };
+}
+
 fn walk_eight<const IFMA: bool>(
     count: usize,
     len: usize,

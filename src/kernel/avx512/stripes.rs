@@ -82,6 +82,61 @@ pub(super) fn walk_over<const IFMA: bool>(
     lineage.give_back(lane);
 }
 
+/// Takes lanes to their ends, a few blocks each: eight are hashed together, whatever lanes they are
+/// of.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_ends<const IFMA: bool>(
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+) {
+    let mut merged = [_mm512_setzero_si512(); LANES];
+    let mut owners = [0; LANES];
+    let mut count = 0;
+    for index in 0..lanes.len() {
+        let keys = workspace.keys_alone(lanes[index].seed, len).stripes();
+        let blocks = lanes[index].blocks;
+        for block in blocks.chunks_exact(len).take(lanes[index].left) {
+            let block = block.as_ptr();
+            // SAFETY: a block has `len` bytes.
+            merged[count] = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            owners[count] = index;
+            count += 1;
+            if count == LANES {
+                link_all::<IFMA>(len, merged, &owners, lanes, arena);
+                count = 0;
+            }
+        }
+    }
+    link_all::<IFMA>(len, merged, &owners[..count], lanes, arena);
+}
+
+/// Chains blocks that are summed, the next ones of the lanes that own them.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn link_all<const IFMA: bool>(
+    len: usize,
+    merged: [__m512i; LANES],
+    owners: &[usize],
+    lanes: &mut [Lane<'_>],
+    arena: &mut Arena<'_>,
+) {
+    // SAFETY: the CPU has what this function has.
+    let sum = unsafe { merge::<IFMA>(len, merged) };
+    let hashes: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum)));
+    let mut hashes = &hashes[..];
+    for owners in owners.chunk_by(|a, b| a == b) {
+        let lane = &mut lanes[owners[0]];
+        let now = hashes.split_off(..owners.len()).expect("a hash for each owner");
+        lane.take(owners.len() * len);
+        let places = lane.take_places(owners.len());
+        if let Some(kept) = &mut arena.hashes {
+            kept[places.clone()].copy_from_slice(now);
+        }
+        scalar::chain_alone(now, lane, &mut arena.rows[places]);
+    }
+}
+
 /// The hashes of blocks of more than 240 bytes, back to back.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 pub(super) fn hash<const IFMA: bool>(
