@@ -44,11 +44,11 @@ pub(crate) fn fetch_to_write<T>(address: *mut T) {
 /// answer. CPUs fetch ahead by themselves, but not across the end of a page or of a request.
 pub(crate) const FETCH_AHEAD: usize = 1024;
 
-/// How far ahead of the bytes of a short request the cache has room for fetching.
+/// Of requests up to so many bytes the first-level cache has room for two.
 const SHORT: usize = 8 << 10;
 
-/// How far ahead of some bytes others are fetched: of a short request the bytes of the next one, at
-/// the same place, if there is one.
+/// How far ahead bytes are fetched while those of a request are read, with `next` after them. While
+/// it is a short one, the next is fetched place by place.
 #[inline]
 pub(crate) fn fetch_distance(bytes: &[u8], next: &[u8]) -> usize {
     if bytes.len() > SHORT || next.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn fetch_start(bytes: &[u8]) {
     }
 }
 
-/// Fetches the lines after those, though the bytes may end before.
+/// Fetches lines past the first [`FETCH_AHEAD`] bytes, even where the bytes end before.
 #[inline(always)]
 pub(crate) fn fetch_more(bytes: &[u8]) {
     for offset in (0..FETCH_AHEAD / 2).step_by(LINE_BYTES) {

@@ -9,6 +9,8 @@
 //! | `hash` | a block | many blocks of one seed → 64-bit block hashes |
 //! | `chain` | a request | block hashes of several requests → sequence hashes → packed rows |
 //! | `walk` | a request | `chain` after `hash`, for the next blocks of several requests |
+//! | `walk_over` | – | the same for one request, whose blocks may lie anywhere |
+//! | `walk_ends` | a block | the same for the last few blocks of several requests |
 //!
 //! Of these, a file holds what its instruction set does better than the ones before it.
 
