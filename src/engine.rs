@@ -165,12 +165,10 @@ impl<S: Scheme> Engine<S> {
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
         plans.resize(requests.len(), Ok(Plan::default()));
-        let fan_out = may_fan_out.then(|| {
-            let Size { rows, bytes } = batch.count_chunks(&mut memory.chunks);
-            let (pool, task_bytes) = self.pool_for(bytes)?;
-            Some((pool, task_bytes, rows))
+        let size = may_fan_out.then(|| batch.count_chunks(&mut memory.chunks));
+        let fan_out = size.and_then(|Size { rows, bytes }| {
+            self.pool_for(bytes).map(|(pool, task_bytes)| (pool, task_bytes, rows))
         });
-        let fan_out = fan_out.flatten();
         let blocks = match fan_out {
             Some((.., rows)) => rows,
             None => batch.plan(plans, &mut memory.scratches.at_least(1)[0]),

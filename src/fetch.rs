@@ -47,15 +47,12 @@ pub(crate) const FETCH_AHEAD: usize = 1024;
 /// Of requests up to so many bytes the first-level cache has room for two.
 const SHORT: usize = 8 << 10;
 
-/// How far ahead bytes are fetched while those of a request are read, with `next` after them. While
-/// it is a short one, the next is fetched place by place.
+/// While a short request is read, the next is fetched, place by place: how far ahead it lies.
+/// `None` where it is not short or the last.
 #[inline]
-pub(crate) fn fetch_distance(bytes: &[u8], next: &[u8]) -> usize {
-    if bytes.len() > SHORT || next.is_empty() {
-        FETCH_AHEAD
-    } else {
-        next.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())
-    }
+pub(crate) fn fetch_distance(bytes: &[u8], next: &[u8]) -> Option<usize> {
+    let distance = next.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
+    (bytes.len() <= SHORT && !next.is_empty()).then_some(distance)
 }
 
 /// Fetches the first lines of what will be read next: from there on it is fetched ahead, too.
@@ -66,7 +63,7 @@ pub(crate) fn fetch_start(bytes: &[u8]) {
     }
 }
 
-/// Fetches lines past the first [`FETCH_AHEAD`] bytes, even where the bytes end before.
+/// Fetches some lines past the first [`FETCH_AHEAD`] bytes, even where the bytes end before.
 #[inline(always)]
 pub(crate) fn fetch_more(bytes: &[u8]) {
     for offset in (0..FETCH_AHEAD / 2).step_by(LINE_BYTES) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::slice;
 
+use crate::engine::room;
 use crate::kernel::{Arena, Backend, Counting, Lane, Workspace};
 use crate::request::{MmRun, Request};
 use crate::run::{Batch, lay_out};
@@ -148,7 +149,7 @@ struct Framed<'a> {
     at_once: usize,
     /// Whether the backend can count them.
     counted: bool,
-    /// The runs that have not ended where the stretch begins.
+    /// The runs that have not ended where the stretch has come to.
     runs: &'a [MmRun],
     frames: &'a mut Frames,
 }
@@ -189,12 +190,4 @@ impl Framed<'_> {
         encode_frames(&self.tokens[start..], count, position, &mut self.runs, frames);
         frames[..count].as_flattened()
     }
-}
-
-/// Room for `count` frames.
-fn room(frames: &mut Frames, count: usize) -> &mut [[u8; FRAME_BYTES]] {
-    if frames.len() < count {
-        frames.resize(count, [0; FRAME_BYTES]);
-    }
-    &mut frames[..count]
 }

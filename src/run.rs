@@ -223,7 +223,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = planned(waiting.index).2;
-                if len > LONGEST_FOLDED {
+                if len > LONGEST_FOLDED && width > 1 {
                     fetch_more(lanes[i].blocks);
                 }
                 if let Some(next) = rest.get(i) {
@@ -279,7 +279,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
-    /// of them, then one by one.
+    /// of them, then what is left of few blocks together, and the others one by one.
     fn run_group(
         &self,
         len: usize,

@@ -8,6 +8,7 @@ use kvhash::{
     PositionalLineageHash, Request, RequestError, SaltRule, SequenceHash,
 };
 use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 fn engine(scheme: DynamoPlh) -> Engine {
     Engine::builder().scheme(scheme).columns(Columns::BLOCK_HASHES).build().unwrap()
@@ -163,6 +164,50 @@ fn an_image_of_many_blocks_goes_on() {
             let mut resumed = Lineages::new();
             engine.hash(&[request], &mut resumed);
             assert_eq!(resumed.get(0).unwrap().plhs(), &whole[blocks..], "{backend}, {blocks}");
+        }
+    }
+}
+
+/// Requests that go on from different places in their lineages, side by side.
+#[test]
+fn lineages_go_on_side_by_side_from_different_places() {
+    // In each layout, at and across its borders (256 and 65,536), in no order.
+    let places = [10, 65_527, 20, 300, 0, 254, 70_000, 255];
+    let parent = SequenceHash(0x1234_5678_9abc_def0);
+    for block_size in [16, 32, 64] {
+        let prompts: Vec<Vec<u32>> =
+            (0..).zip(places).map(|(i, _)| splitmix64(i, 12 * block_size, 1 << 32)).collect();
+        let requests: Vec<Request<'_>> = prompts
+            .iter()
+            .zip(places)
+            .map(|(tokens, place)| {
+                let before = SequenceHash(!place);
+                let plh = PositionalLineageHash::new(parent, Some(before), place).unwrap();
+                Request::new(tokens).resume(plh)
+            })
+            .collect();
+        for &backend in kvhash::Backend::available() {
+            let size = BlockSize::new(block_size as u32).unwrap();
+            let engine = Engine::builder().backend(backend).block_size(size).build().unwrap();
+            let mut lineages = Lineages::new();
+            engine.hash(&requests, &mut lineages);
+            for ((tokens, place), lineage) in prompts.iter().zip(places).zip(lineages.iter()) {
+                let mut before = parent;
+                let blocks = tokens.chunks(block_size);
+                let expected: Vec<PositionalLineageHash> = blocks
+                    .zip(place + 1..)
+                    .map(|(block, place)| {
+                        let bytes: Vec<u8> = block.iter().flat_map(|id| id.to_le_bytes()).collect();
+                        let hash = xxh3_64_with_seed(&bytes, 1337);
+                        let pair = [before.0.to_le_bytes(), hash.to_le_bytes()].concat();
+                        let current = SequenceHash(xxh3_64_with_seed(&pair, 1337));
+                        let plh = PositionalLineageHash::new(current, Some(before), place).unwrap();
+                        before = current;
+                        plh
+                    })
+                    .collect();
+                assert_eq!(lineage.unwrap().plhs(), expected, "{backend}, from {place}");
+            }
         }
     }
 }

@@ -7,10 +7,11 @@
 //! | entry | lane | does |
 //! |---|---|---|
 //! | `hash` | a block | many blocks of one seed → 64-bit block hashes |
-//! | `chain` | a request | block hashes of several requests → sequence hashes → packed rows |
-//! | `walk` | a request | `chain` after `hash`, for the next blocks of several requests |
-//! | `walk_over` | – | the same for one request, whose blocks may lie anywhere |
-//! | `walk_ends` | a block | the same for the last few blocks of several requests |
+//! | `chain` | – | block hashes of one request → sequence hashes → packed rows |
+//! | `walk` | a request | both, for the next blocks of several requests |
+//! | `walk_over` | – | both, for one request, whose blocks may lie anywhere |
+//! | `walk_counting` | a block | both, for blocks that are alike but for numbers that count up |
+//! | `walk_ends` | a block | both, for the last few blocks of several requests |
 //!
 //! Of these, a file holds what its instruction set does better than the ones before it.
 
@@ -186,7 +187,7 @@ impl Backend {
         }
     }
 
-    /// Takes lanes to their ends, which are near: fewer blocks each than there are lanes at the most.
+    /// Takes lanes to their ends, which are near: a few blocks each, whose rows a lane packs alike.
     pub(crate) fn walk_ends(
         self,
         len: usize,
@@ -194,6 +195,7 @@ impl Backend {
         arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
+        debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if len > LONGEST_FOLDED => {
@@ -246,10 +248,13 @@ impl Backend {
         }
         let keys = workspace.keys_alone(lane.seed, len);
         let rows = &mut arena.rows[..places.end];
-        let ahead = fetch_distance(blocks, lane.next);
-        if ahead == FETCH_AHEAD {
+        // The scalar stripes fetch by themselves.
+        let by_place = fetch_distance(blocks, lane.next);
+        let by_place = by_place.filter(|_| self != Self::Scalar || len <= LONGEST_FOLDED);
+        let ahead = by_place.unwrap_or_else(|| {
             fetch_start(lane.next);
-        }
+            FETCH_AHEAD
+        });
         match self {
             Self::Portable if len > LONGEST_FOLDED => {
                 let sum = |block: &[u8]| portable::sum(block, keys.stripes(), ahead);

@@ -251,7 +251,8 @@ pub(super) fn walk_over(
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
 /// other fills the CPU's window with instructions that wait. The last block is left unchained, so
-/// that the blocks of another schedule can go on where these end; unless it is the lane's last.
+/// that the blocks of another schedule can go on where these end; where it is the lane's last, it
+/// need not be.
 ///
 /// The rows end with those of the blocks.
 pub(super) fn walk_in_stages(

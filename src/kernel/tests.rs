@@ -382,8 +382,11 @@ fn lanes_with_few_blocks_come_to_their_ends() {
             let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
             let mut row = 0;
             let mut lanes = Vec::new();
-            for (case, &count) in cases.iter().zip(counts) {
-                lanes.push(case.lane(&case.bytes, count, row));
+            // A prompt may go on past the blocks that are asked for.
+            let longer: Vec<Vec<u8>> =
+                cases.iter().map(|case| [&case.bytes[..], &sample(2 * len)].concat()).collect();
+            for ((case, &count), bytes) in cases.iter().zip(counts).zip(&longer) {
+                lanes.push(case.lane(bytes, count, row));
                 let expected = case.expected();
                 expected_rows[row..row + count].copy_from_slice(&expected.rows);
                 if keep {

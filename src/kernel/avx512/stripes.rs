@@ -25,11 +25,9 @@ pub(super) fn walk_stripes<const IFMA: bool>(
     // Lanes of one seed share a schedule.
     let seeds = of_lanes(lanes, |lane| lane.seed);
     let schedules = std::array::from_fn(|lane| if seeds[lane] == seeds[0] { 0 } else { lane });
-    let mut set = None;
     for (lane, schedule) in schedules.into_iter().enumerate() {
-        if set != Some(schedule) {
+        if schedule == lane {
             workspace.keys(schedule, seeds[lane], len);
-            set = Some(schedule);
         }
     }
     let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
@@ -69,8 +67,7 @@ pub(super) fn walk_over<const IFMA: bool>(
         for (&hash, row) in links {
             *row = lineage.link(hash);
         }
-        // SAFETY: the CPU has what this function has.
-        hashes = bytemuck::cast(finish(start_avalanche(unsafe { merge::<IFMA>(len, merged) })));
+        hashes = hashes_of::<IFMA>(len, merged);
         rows = next_rows;
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
             kept.copy_from_slice(&hashes[..rows.len()]);
@@ -109,7 +106,9 @@ pub(super) fn walk_ends<const IFMA: bool>(
             }
         }
     }
-    link_all::<IFMA>(len, merged, &owners[..count], lanes, arena);
+    if count > 0 {
+        link_all::<IFMA>(len, merged, &owners[..count], lanes, arena);
+    }
 }
 
 /// Chains blocks that are summed, the next ones of the lanes that own them.
@@ -121,10 +120,7 @@ fn link_all<const IFMA: bool>(
     lanes: &mut [Lane<'_>],
     arena: &mut Arena<'_>,
 ) {
-    // SAFETY: the CPU has what this function has.
-    let sum = unsafe { merge::<IFMA>(len, merged) };
-    let hashes: [u64; LANES] = bytemuck::cast(finish(start_avalanche(sum)));
-    let mut hashes = &hashes[..];
+    let mut hashes = &hashes_of::<IFMA>(len, merged)[..];
     for owners in owners.chunk_by(|a, b| a == b) {
         let lane = &mut lanes[owners[0]];
         let now = hashes.split_off(..owners.len()).expect("a hash for each owner");
@@ -160,6 +156,13 @@ fn hash_eight<const IFMA: bool>(blocks: &[u8], len: usize, keys: &StripeKeys) ->
         // SAFETY: a block has `len` bytes.
         *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
     }
+    hashes_of::<IFMA>(len, merged)
+}
+
+/// The hashes of eight blocks, from their accumulators xored with the secret.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+fn hashes_of<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> [u64; LANES] {
     // SAFETY: the CPU has what this function has.
     bytemuck::cast(finish(start_avalanche(unsafe { merge::<IFMA>(len, merged) })))
 }
