@@ -6,22 +6,27 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::splitmix64;
-use kvhash::{Columns, DynamoPlh, Engine, Lineages, MmRun, Request, RequestError};
+use kvhash::admission::{Admission, Options};
+use kvhash::{Columns, DynamoPlh, Engine, Lineages, MmRun, OwnedRequest, Request, RequestError};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes.
+static HELD: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is handed on to the system's allocator as it came.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promises are the ones that the system asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as above; the pointer came from `alloc`, so from the system.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -90,4 +95,17 @@ fn a_warm_arena_is_enough() {
     assert!(lineages.is_empty());
     assert!(allocations(|| engine.hash(&text, &mut lineages)) > 0);
     assert_eq!(lineages.get(199).unwrap().plhs().len(), 9950 / 5);
+
+    // A queue lets go of the requests that it is done with, those of one ticket with the next ones:
+    // it holds a few of 2,000, which are 128 MB, and nothing when it is gone.
+    let before = HELD.load(Ordering::Relaxed);
+    let held = || HELD.load(Ordering::Relaxed).saturating_sub(before);
+    let admission = Admission::start(engine, Options::default()).unwrap();
+    for _ in 0..2000 {
+        let request = OwnedRequest::new(vec![7; 16 << 10]);
+        assert_eq!(admission.submit(request).unwrap().wait().unwrap().plhs().len(), 1024);
+    }
+    assert!(held() < 16 * (64 << 10), "{} bytes", held());
+    drop(admission);
+    assert!(held() < 64 << 10, "{} bytes", held());
 }
