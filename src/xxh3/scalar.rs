@@ -74,7 +74,7 @@ impl Chain {
     /// Goes on from another sequence hash.
     #[inline(always)]
     pub(crate) fn begin(&mut self, state: u64) {
-        self.keyed = state ^ self.keys.parent;
+        *self = Self::new(state, self.keys);
     }
 
     /// The next sequence hash: that of the parent and `block_hash`.
