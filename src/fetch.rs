@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::LazyLock;
+
 /// Bytes of a cache line, on all CPUs that have a hint below.
 const LINE_BYTES: usize = 64;
 
@@ -38,6 +40,35 @@ pub(crate) fn fetch_to_write<T>(address: *mut T) {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags));
     }
     let _ = address;
+}
+
+/// Whether vector kernels ask for lines ahead of what they read. They are compiled both ways: a
+/// hint that is not given must not leave its address behind to be worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hints(pub(crate) bool);
+
+impl Default for Hints {
+    /// What the CPU is faster with. Zen 4 reads ahead in as many streams by itself, however busy its
+    /// neighbours, and pays for every hint as for a load; Emerald Rapids gains by hints, the more so
+    /// the busier its neighbours. Figures: `perf/vectors.md`.
+    fn default() -> Self {
+        static HELP: LazyLock<bool> = LazyLock::new(|| !is_amd());
+        Self(*HELP)
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn is_amd() -> bool {
+    use std::arch::x86_64::__cpuid;
+    // SAFETY: every CPU of this architecture has the instruction, and its leaf 0 the vendor's name.
+    #[allow(unused_unsafe)]
+    let vendor = unsafe { __cpuid(0) };
+    bytemuck::cast::<_, [u8; 12]>([vendor.ebx, vendor.edx, vendor.ecx]) == *b"AuthenticAMD"
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn is_amd() -> bool {
+    false
 }
 
 /// How far ahead of what is read bytes are fetched: far enough for the last-level cache to

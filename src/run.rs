@@ -6,7 +6,7 @@ use std::slice;
 use bytemuck::TransparentWrapper;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::fetch::fetch_more;
+use crate::fetch::{Hints, fetch_more};
 use crate::images::Frames;
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, PlanMemory, Planned, Planner};
@@ -223,7 +223,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
                 lanes[i] = planned(waiting.index).2;
-                if len > LONGEST_FOLDED && width > 1 {
+                if len > LONGEST_FOLDED && width > 1 && workspace.hints == Hints(true) {
                     fetch_more(lanes[i].blocks);
                 }
                 if let Some(next) = rest.get(i) {

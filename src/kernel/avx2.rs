@@ -22,15 +22,15 @@ pub(super) fn is_available() -> bool {
 }
 
 /// The sum of one block of more than 240 bytes, up to the last avalanche. What lies `ahead` bytes
-/// after it is fetched.
-pub(super) fn sum(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
+/// after it is fetched, if `FETCH` says so.
+pub(super) fn sum<const FETCH: bool>(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
     // SAFETY: a backend is called only where it is available.
-    merge(unsafe { absorb(block, keys, ahead) }, &keys.merge, block.len())
+    merge(unsafe { absorb::<FETCH>(block, keys, ahead) }, &keys.merge, block.len())
 }
 
 /// The accumulators of one block.
 #[target_feature(enable = "avx2")]
-fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
+fn absorb<const FETCH: bool>(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
     let mut accumulators = Accumulators {
         products: bytemuck::cast(INITIAL_ACCUMULATORS),
         data: [_mm256_setzero_si256(); VECTORS],
@@ -40,11 +40,11 @@ fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] 
     // Blocks of 64 and 128 tokens, spelled out: a loop of a known length becomes a straight line.
     // It is beside the loop over scrambles, since the compiler would move all keys out of that.
     match stripes.len() {
-        3 => accumulators.absorb_all(&stripes[..3], keys, ahead),
-        7 => accumulators.absorb_all(&stripes[..7], keys, ahead),
+        3 => accumulators.absorb_all::<FETCH>(&stripes[..3], keys, ahead),
+        7 => accumulators.absorb_all::<FETCH>(&stripes[..7], keys, ahead),
         _ => {
             for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-                accumulators.absorb_all(stripes, keys, ahead);
+                accumulators.absorb_all::<FETCH>(stripes, keys, ahead);
                 if stripes.len() == STRIPES_PER_SCRAMBLE {
                     accumulators.scramble(&keys.scramble);
                 }
@@ -52,7 +52,9 @@ fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] 
         }
     }
     let last = block.last_chunk().expect("longer than a stripe");
-    fetch(last.as_ptr().wrapping_add(ahead));
+    if FETCH {
+        fetch(last.as_ptr().wrapping_add(ahead));
+    }
     accumulators.absorb(last, &keys.last);
     bytemuck::cast(accumulators.joined())
 }
@@ -68,9 +70,16 @@ impl Accumulators {
     /// Stripe after stripe.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys, ahead: usize) {
+    fn absorb_all<const FETCH: bool>(
+        &mut self,
+        stripes: &[[u8; STRIPE_BYTES]],
+        keys: &StripeKeys,
+        ahead: usize,
+    ) {
         for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
-            fetch(stripe.as_ptr().wrapping_add(ahead));
+            if FETCH {
+                fetch(stripe.as_ptr().wrapping_add(ahead));
+            }
             self.absorb(stripe, keys);
         }
     }

@@ -33,7 +33,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use crate::error::EngineError;
-use crate::fetch::{FETCH_AHEAD, fetch_distance, fetch_start};
+use crate::fetch::{FETCH_AHEAD, Hints, fetch_distance, fetch_start};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
@@ -230,14 +230,16 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if len > LONGEST_FOLDED => {
                 scalar::settle(lane, &mut arena.rows[..places.start]);
+                let hints = workspace.hints;
                 let keys = workspace.keys_alone(lane.seed, len).stripes();
-                return avx512::walk_over::<false>(blocks, places, lane, arena, keys, len);
+                return avx512::walk_over::<false>(blocks, places, lane, arena, keys, len, hints);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma if len > LONGEST_FOLDED => {
                 scalar::settle(lane, &mut arena.rows[..places.start]);
+                let hints = workspace.hints;
                 let keys = workspace.keys_alone(lane.seed, len).stripes();
-                return avx512::walk_over::<true>(blocks, places, lane, arena, keys, len);
+                return avx512::walk_over::<true>(blocks, places, lane, arena, keys, len, hints);
             }
             _ => {}
         }
@@ -246,24 +248,33 @@ impl Backend {
             self.hash(blocks, len, lane.seed, hashes, workspace);
             return scalar::chain_alone(hashes, lane, &mut arena.rows[places]);
         }
+        let hints = workspace.hints;
         let keys = workspace.keys_alone(lane.seed, len);
         let rows = &mut arena.rows[..places.end];
         // The scalar stripes fetch by themselves.
         let by_place = fetch_distance(blocks, lane.next);
         let by_place = by_place.filter(|_| self != Self::Scalar || len <= LONGEST_FOLDED);
         let ahead = by_place.unwrap_or_else(|| {
-            fetch_start(lane.next);
+            if hints == Hints(true) {
+                fetch_start(lane.next);
+            }
             FETCH_AHEAD
         });
         match self {
             Self::Portable if len > LONGEST_FOLDED => {
                 let sum = |block: &[u8]| portable::sum(block, keys.stripes(), ahead);
-                scalar::walk_in_stages(len, sum, avalanche, ahead, blocks, lane, rows);
+                scalar::walk_in_stages(len, sum, avalanche, |_| {}, blocks, lane, rows);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if len > LONGEST_FOLDED => {
-                let sum = |block: &[u8]| avx2::sum(block, keys.stripes(), ahead);
-                scalar::walk_in_stages(len, sum, avalanche, ahead, blocks, lane, rows);
+                let keys = keys.stripes();
+                if hints == Hints(true) {
+                    let sum = |block: &[u8]| avx2::sum::<true>(block, keys, ahead);
+                    scalar::walk_in_stages(len, sum, avalanche, |_| {}, blocks, lane, rows);
+                } else {
+                    let sum = |block: &[u8]| avx2::sum::<false>(block, keys, ahead);
+                    scalar::walk_in_stages(len, sum, avalanche, |_| {}, blocks, lane, rows);
+                }
             }
             // There is time enough for scalar folds while the chain waits.
             _ => scalar::walk_over(ahead, blocks, lane, rows, keys),
@@ -295,6 +306,7 @@ impl Backend {
         hashes: &mut [u64],
         workspace: &mut Workspace,
     ) {
+        let hints = workspace.hints;
         let keys = workspace.keys_alone(seed, len);
         match self {
             _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
@@ -305,13 +317,19 @@ impl Backend {
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
-                let sum = |block: &[u8]| avx2::sum(block, keys.stripes(), FETCH_AHEAD);
-                scalar::hash_each(len, sum, avalanche, blocks, hashes);
+                let keys = keys.stripes();
+                if hints == Hints(true) {
+                    let sum = |block: &[u8]| avx2::sum::<true>(block, keys, FETCH_AHEAD);
+                    scalar::hash_each(len, sum, avalanche, blocks, hashes);
+                } else {
+                    let sum = |block: &[u8]| avx2::sum::<false>(block, keys, FETCH_AHEAD);
+                    scalar::hash_each(len, sum, avalanche, blocks, hashes);
+                }
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len),
+            Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys.stripes(), hashes, len),
+            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys.stripes(), hashes, len, hints),
         }
     }
 
@@ -381,6 +399,7 @@ pub(crate) const MAX_LANES: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     keys: [BlockKeys; MAX_LANES],
+    pub(crate) hints: Hints,
     /// Which of the first two schedules a request by itself used last.
     last: usize,
     #[cfg(target_arch = "x86_64")]

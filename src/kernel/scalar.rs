@@ -245,7 +245,8 @@ pub(super) fn walk_over(
     rows: &mut [u128],
     keys: &BlockKeys,
 ) {
-    with_hash_of!(keys, walk_in_stages(ahead, blocks, lane, rows))
+    let fetch = |block: &[u8]| fetch(block.as_ptr().wrapping_add(ahead));
+    with_hash_of!(keys, walk_in_stages(fetch, blocks, lane, rows))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -259,7 +260,7 @@ pub(super) fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
-    ahead: usize,
+    fetch: impl Fn(&[u8]),
     blocks: &[u8],
     lane: &mut Lane<'_>,
     rows: &mut [u128],
@@ -280,7 +281,7 @@ pub(super) fn walk_in_stages(
     };
     let mut summed = sum(block);
     for (block, row) in blocks.zip(&mut rows) {
-        fetch(block.as_ptr().wrapping_add(ahead));
+        fetch(block);
         *row = lineage.go_on(hash);
         hash = finish(summed);
         summed = sum(block);

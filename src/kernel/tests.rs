@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{Arena, Backend, Counting, Lane, MAX_LANES, Workspace};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::fetch::Hints;
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -32,6 +33,16 @@ fn sample(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+/// Every backend that this CPU has: as it is compiled with hints to fetch, and without them.
+fn backends() -> impl Iterator<Item = (Backend, Hints)> {
+    let backends = Backend::available().iter();
+    backends.flat_map(|&backend| [true, false].map(|help| (backend, Hints(help))))
+}
+
+fn workspace(hints: Hints) -> Workspace {
+    Workspace { hints, ..Workspace::default() }
+}
+
 /// The block hashes of one lane.
 fn hash_all(
     backend: Backend,
@@ -48,8 +59,8 @@ fn hash_all(
     hashes
 }
 
-fn hash_one(backend: Backend, input: &[u8], seed: u64) -> u64 {
-    hash_all(backend, input, input.len(), seed, &mut Workspace::default())[0]
+fn hash_one(backend: Backend, hints: Hints, input: &[u8], seed: u64) -> u64 {
+    hash_all(backend, input, input.len(), seed, &mut workspace(hints))[0]
 }
 
 #[test]
@@ -85,11 +96,11 @@ fn a_backend_that_cannot_run_is_an_error_that_lists_those_that_can() {
 #[test]
 fn hash_equals_xxhash_rust_at_every_length() {
     let bytes = sample(LONGEST);
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for len in every_length() {
             for seed in SEEDS {
                 assert_eq!(
-                    hash_one(backend, &bytes[..len], seed),
+                    hash_one(backend, hints, &bytes[..len], seed),
                     xxh3_64_with_seed(&bytes[..len], seed),
                     "{backend}, length {len}, seed {seed}"
                 );
@@ -123,12 +134,12 @@ const LENGTHS: [usize; 17] = [
 fn hash_equals_xxhash_rust_at_every_token_offset() {
     let bytes = sample(4 * 4096);
     let tokens: Vec<u32> = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for offset in sampled(0..16, 5) {
             for len in sampled(LENGTHS, 7) {
                 let bytes: &[u8] = bytemuck::cast_slice(&tokens[offset..]);
                 assert_eq!(
-                    hash_one(backend, &bytes[..len], 1337),
+                    hash_one(backend, hints, &bytes[..len], 1337),
                     xxh3_64_with_seed(&bytes[..len], 1337),
                     "{backend}, offset {offset}, length {len}"
                 );
@@ -139,11 +150,11 @@ fn hash_equals_xxhash_rust_at_every_token_offset() {
 
 #[test]
 fn hash_of_many_is_the_hash_of_each() {
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for count in sampled(0..=33, 17) {
             for len in sampled(LENGTHS, 7) {
                 let bytes = sample(count * len);
-                let hashes = hash_all(backend, &bytes, len, 1337, &mut Workspace::default());
+                let hashes = hash_all(backend, &bytes, len, 1337, &mut workspace(hints));
                 let each: Vec<u64> =
                     bytes.chunks_exact(len).map(|block| xxh3_64_with_seed(block, 1337)).collect();
                 assert_eq!(hashes, each, "{backend}, {count} blocks of {len}");
@@ -155,8 +166,8 @@ fn hash_of_many_is_the_hash_of_each() {
 #[test]
 fn a_schedule_that_is_set_again_is_the_new_one() {
     let bytes = sample(300);
-    for &backend in Backend::available() {
-        let mut workspace = Workspace::default();
+    for (backend, hints) in backends() {
+        let mut workspace = workspace(hints);
         for (seed, len) in [(7, 64), (7, 64), (8, 64), (8, 65), (8, 300), (7, 300)] {
             let hash = hash_all(backend, &bytes[..len], len, seed, &mut workspace);
             assert_eq!(hash[0], xxh3_64_with_seed(&bytes[..len], seed), "{backend}");
@@ -250,7 +261,7 @@ fn walk_hashes_chains_and_packs() {
     // All of 0 to 33: around a vector of eight blocks or lanes, twice and four times as many,
     // and around the distance at which streams are fetched ahead (1,024 bytes: 16 blocks of 64).
     let counts = || (0..=33).chain(COUNTS);
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 for (round, count) in sampled(counts().enumerate(), 23) {
@@ -261,7 +272,7 @@ fn walk_hashes_chains_and_packs() {
                             Case::new((round * MAX_LANES + lane) as u64, len, count, bits)
                         })
                         .collect();
-                    check_walk(backend, &cases, count, round % 3 == 0);
+                    check_walk(backend, hints, &cases, count, round % 3 == 0);
                 }
             }
         }
@@ -273,13 +284,13 @@ fn walk_takes_every_length() {
     // Up to a stripe past the folds every number of lanes, since there the length decides on
     // what becomes of lanes; from there on, one and the most.
     const EVERY_WIDTH: usize = 240 + 64;
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for len in every_length() {
             let most = *backend.lanes(len).end();
             for lanes in widths(backend, len).filter(|&lanes| len <= EVERY_WIDTH || lanes == most) {
                 let cases: Vec<Case> =
                     (0..lanes).map(|lane| Case::new(lane as u64, len, 3, 54)).collect();
-                check_walk(backend, &cases, 3, false);
+                check_walk(backend, hints, &cases, 3, false);
             }
         }
     }
@@ -287,7 +298,7 @@ fn walk_takes_every_length() {
 
 #[test]
 fn walk_takes_tokens_at_every_offset() {
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let cases: Vec<Case> =
@@ -305,7 +316,7 @@ fn walk_takes_tokens_at_every_offset() {
                             at_token_of_line((offset + step * lane) % 16, &case.bytes, memory)
                         })
                         .collect();
-                    let workspace = &mut Workspace::default();
+                    let workspace = &mut workspace(hints);
                     check_walk_over(&blocks, backend, &cases, 3, false, workspace);
                 }
             }
@@ -324,9 +335,9 @@ fn at_token_of_line<'a>(token: usize, bytes: &[u8], memory: &'a mut Vec<u8>) -> 
 
 #[test]
 fn lanes_keep_their_seeds() {
-    for &backend in Backend::available() {
+    for (backend, hints) in backends() {
         // One for all calls: what it keeps of one must not show in the next.
-        let mut workspace = Workspace::default();
+        let mut workspace = workspace(hints);
         for len in sampled(LENGTHS, 7) {
             for lanes in widths(backend, len) {
                 let apart: Vec<u64> =
@@ -369,9 +380,8 @@ fn lanes_with_few_blocks_come_to_their_ends() {
         &[7, 7, 7, 7, 7, 7, 7],
         &[],
     ];
-    let backends = Backend::available().iter();
-    for (&backend, counts) in
-        backends.flat_map(|backend| sampled(counts, 3).map(move |counts| (backend, counts)))
+    for ((backend, hints), counts) in
+        backends().flat_map(|way| sampled(counts, 3).map(move |counts| (way, counts)))
     {
         for (len, keep) in sampled(LENGTHS, 7).flat_map(|len| [(len, false), (len, true)]) {
             let cases: Vec<Case> =
@@ -395,7 +405,7 @@ fn lanes_with_few_blocks_come_to_their_ends() {
                 row += count;
             }
             let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
-            backend.walk_ends(len, &mut lanes, &mut arena, &mut Workspace::default());
+            backend.walk_ends(len, &mut lanes, &mut arena, &mut workspace(hints));
             let what = format!("{backend}, {counts:?} blocks of {len}");
             assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{what}");
             for (lane, case) in lanes.iter().zip(&cases) {
@@ -411,9 +421,9 @@ fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
     [1].into_iter().chain(backend.lanes(len).filter(|&lanes| lanes > 1))
 }
 
-fn check_walk(backend: Backend, cases: &[Case], count: usize, keep: bool) {
+fn check_walk(backend: Backend, hints: Hints, cases: &[Case], count: usize, keep: bool) {
     let blocks: Vec<&[u8]> = cases.iter().map(|case| &case.bytes[..]).collect();
-    check_walk_over(&blocks, backend, cases, count, keep, &mut Workspace::default());
+    check_walk_over(&blocks, backend, cases, count, keep, &mut workspace(hints));
 }
 
 /// What is in the arena where no lane may write.
@@ -559,7 +569,7 @@ mod guarded {
         // Every length that takes folds, since each lies in other pieces; and one length on
         // either side of where stripes begin and accumulators are scrambled.
         let lengths = (1..=240).chain([241, 244, 247, 255, 256, 257, 1023, 1024, 1025, 2048, 2052]);
-        for &backend in Backend::available() {
+        for (backend, hints) in backends() {
             for len in lengths.clone() {
                 for lanes in widths(backend, len) {
                     for count in 1..=MOST_BLOCKS {
@@ -571,7 +581,7 @@ mod guarded {
                                 .collect();
                             // With the hashes kept, and without: paths of their own.
                             let keep = count % 2 == 0;
-                            let workspace = &mut Workspace::default();
+                            let workspace = &mut workspace(hints);
                             check_walk_over(&blocks, backend, &cases, count, keep, workspace);
                         }
                     }

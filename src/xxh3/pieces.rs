@@ -14,7 +14,7 @@ const ROW_PIECES: usize = STRIPE_BYTES / PIECE_BYTES;
 
 /// The most rows and single pieces of a pass: two rows are what 128 bytes take, six single
 /// pieces what 68 take.
-const MAX_ROWS: usize = 2;
+pub(crate) const MAX_ROWS: usize = 2;
 const MAX_SINGLES: usize = 6;
 
 /// Four pieces back to back. The secret is without seed: each pair of words gets it added to

@@ -1,17 +1,18 @@
 //! Blocks of 17 to 240 bytes: a lane is a request.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{add_up, finish, fold, fold_pair, load_row, signed, start_avalanche, words};
 use super::{LANES, of_lanes};
 use crate::kernel::{Arena, Lane};
-use crate::xxh3::STRIPE_BYTES;
-use crate::xxh3::pieces::{Pass, Pieces};
+use crate::xxh3::pieces::{MAX_ROWS, Pass, Pieces};
+use crate::xxh3::{LONGEST_ONE_PASS, STRIPE_BYTES};
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_folds<const IFMA: bool>(
+pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],
@@ -28,10 +29,17 @@ pub(super) fn walk_folds<const IFMA: bool>(
                 $((($r1, $s1), ($r2, $s2)) => {
                     let first = PassKeys::<$r1, $s1>::new(first, seeds);
                     let second = PassKeys::<$r2, $s2>::new(second, seeds);
-                    walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
+                    if $r2 + $s2 > 0 {
+                        let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
+                        assert_eq!(first.row_offsets[..$r1], first_rows[..$r1]);
+                        assert_eq!(second.row_offsets[..$r2], second_rows[..$r2]);
+                    }
+                    walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
                         // SAFETY: the pieces of a length do not reach past its end.
                         unsafe {
-                            sum_pieces::<IFMA, $r1, $s1, $r2, $s2>(blocks, pieces, &first, &second)
+                            sum_pieces::<IFMA, FETCH, $r1, $s1, $r2, $s2>(
+                                blocks, pieces, &first, &second,
+                            )
                         }
                     });
                 })*
@@ -45,11 +53,17 @@ pub(super) fn walk_folds<const IFMA: bool>(
     }
 }
 
+/// Where the rows of two passes are: known at compile time, since the compiler would otherwise load
+/// all rows of a block before it folds the first, and keep them in memory. Of the one pass of a
+/// shorter block the second row may begin anywhere.
+const ROWS_OF_TWO_PASSES: [[usize; MAX_ROWS]; 2] =
+    [[0, STRIPE_BYTES], [LONGEST_ONE_PASS, LONGEST_ONE_PASS + STRIPE_BYTES]];
+
 /// The keys of a pass: of each row a vector for every lane, of each single piece a vector of all
 /// lanes' first words and one of their second ones.
 struct PassKeys<const ROWS: usize, const SINGLES: usize> {
     rows: [[__m512i; LANES]; ROWS],
-    row_offsets: [usize; ROWS],
+    row_offsets: [usize; MAX_ROWS],
     singles: [[__m512i; 2]; SINGLES],
     single_offsets: [usize; SINGLES],
 }
@@ -69,7 +83,7 @@ impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
         }
         Self {
             rows: row_keys,
-            row_offsets: std::array::from_fn(|row| rows[row].offset),
+            row_offsets: std::array::from_fn(|row| rows.get(row).map_or(0, |row| row.offset)),
             singles: std::array::from_fn(|single| {
                 let [low, high] = singles[single].secret.map(|word| _mm512_set1_epi64(word as i64));
                 [_mm512_add_epi64(low, all_seeds), _mm512_sub_epi64(high, all_seeds)]
@@ -88,12 +102,13 @@ impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
 #[inline(always)]
 unsafe fn sum_pieces<
     const IFMA: bool,
+    const FETCH: bool,
     const R1: usize,
     const S1: usize,
     const R2: usize,
     const S2: usize,
 >(
-    blocks: &Blocks<'_>,
+    blocks: &Blocks<'_, FETCH>,
     pieces: &Pieces,
     first: &PassKeys<R1, S1>,
     second: &PassKeys<R2, S2>,
@@ -101,11 +116,13 @@ unsafe fn sum_pieces<
     // SAFETY: the caller's promises.
     unsafe {
         let sum = _mm512_set1_epi64(pieces.length_term() as i64);
-        let sum = sum_pass::<IFMA, R1, S1>(sum, blocks, first);
         if R2 + S2 == 0 {
-            return sum;
+            return sum_pass::<IFMA, FETCH, R1, S1>(sum, blocks, first, first.row_offsets);
         }
-        sum_pass::<IFMA, R2, S2>(finish(start_avalanche(sum)), blocks, second)
+        let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
+        let sum = sum_pass::<IFMA, FETCH, R1, S1>(sum, blocks, first, first_rows);
+        let sum = finish(start_avalanche(sum));
+        sum_pass::<IFMA, FETCH, R2, S2>(sum, blocks, second, second_rows)
     }
 }
 
@@ -113,29 +130,21 @@ unsafe fn sum_pieces<
 ///
 /// As [`sum_pieces`].
 #[inline(always)]
-unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
+unsafe fn sum_pass<const IFMA: bool, const FETCH: bool, const ROWS: usize, const SINGLES: usize>(
     mut sum: __m512i,
-    blocks: &Blocks<'_>,
+    blocks: &Blocks<'_, FETCH>,
     keys: &PassKeys<ROWS, SINGLES>,
+    row_offsets: [usize; MAX_ROWS],
 ) -> __m512i {
     // SAFETY: the caller's promises; rows and pieces lie inside their blocks.
     unsafe {
         if ROWS > 0 {
-            let mut folds = [_mm512_setzero_si512(); 4];
-            for row in 0..ROWS {
-                let offset = keys.row_offsets[row];
-                for pair in 0..4 {
-                    let (a, b) = (2 * pair, 2 * pair + 1);
-                    blocks.fetch(a, offset);
-                    blocks.fetch(b, offset);
-                    let row_a = load_row(blocks.at(a, offset));
-                    let row_b = load_row(blocks.at(b, offset));
-                    let folded = fold_pair::<IFMA>(
-                        _mm512_xor_si512(row_a, keys.rows[row][a]),
-                        _mm512_xor_si512(row_b, keys.rows[row][b]),
-                    );
-                    folds[pair] =
-                        if row == 0 { folded } else { _mm512_add_epi64(folds[pair], folded) };
+            let mut folds = fold_row::<IFMA, FETCH>(blocks, row_offsets[0], &keys.rows[0]);
+            // Spelled out: the compiler would keep a loop over two rows.
+            if ROWS > 1 {
+                let more = fold_row::<IFMA, FETCH>(blocks, row_offsets[1], &keys.rows[1]);
+                for (fold, more) in folds.iter_mut().zip(more) {
+                    *fold = _mm512_add_epi64(*fold, more);
                 }
             }
             sum = _mm512_add_epi64(sum, add_up(folds));
@@ -154,6 +163,44 @@ unsafe fn sum_pass<const IFMA: bool, const ROWS: usize, const SINGLES: usize>(
         }
         sum
     }
+}
+
+/// The folds of a row of eight blocks, two blocks to a vector.
+///
+/// # Safety
+///
+/// Each block has a row at the offset. The CPU has AVX-512.
+#[inline(always)]
+unsafe fn fold_row<const IFMA: bool, const FETCH: bool>(
+    blocks: &Blocks<'_, FETCH>,
+    offset: usize,
+    keys: &[__m512i; LANES],
+) -> [__m512i; LANES / 2] {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut folds = [_mm512_setzero_si512(); LANES / 2];
+        for (pair, folded) in folds.iter_mut().enumerate() {
+            let (a, b) = (2 * pair, 2 * pair + 1);
+            if !IFMA {
+                barrier();
+            }
+            blocks.fetch(a, offset);
+            blocks.fetch(b, offset);
+            *folded = fold_pair::<IFMA>(
+                _mm512_xor_si512(load_row(blocks.at(a, offset)), keys[a]),
+                _mm512_xor_si512(load_row(blocks.at(b, offset)), keys[b]),
+            );
+        }
+        folds
+    }
+}
+
+/// Keeps loads on their side of it. Where registers are short, the compiler would load the rows of
+/// all folds before the first one, and have to put them away.
+#[inline(always)]
+fn barrier() {
+    // SAFETY: there is no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
 }
 
 /// Four pieces, of four blocks.

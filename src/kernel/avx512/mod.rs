@@ -26,6 +26,7 @@ use std::arch::x86_64::__m128i;
 use std::ops::{Range, RangeInclusive};
 
 use super::{Arena, Counting, Lane, Workspace};
+use crate::fetch::Hints;
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
 
@@ -37,6 +38,19 @@ pub(super) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
+}
+
+/// Calls a function by what it is compiled for: the fold, and whether lines are fetched ahead.
+macro_rules! call {
+    ($hints:expr, $module:ident::$function:ident::<IFMA>($($argument:expr),*)) => {
+        // SAFETY: a backend is called only where it is available.
+        unsafe {
+            match $hints {
+                Hints(true) => $module::$function::<IFMA, true>($($argument),*),
+                Hints(false) => $module::$function::<IFMA, false>($($argument),*),
+            }
+        }
+    };
 }
 
 /// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
@@ -72,9 +86,9 @@ pub(super) fn walk_over<const IFMA: bool>(
     arena: &mut Arena<'_>,
     keys: &StripeKeys,
     len: usize,
+    hints: Hints,
 ) {
-    // SAFETY: a backend is called only where it is available.
-    unsafe { stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len) };
+    call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len));
 }
 
 /// Takes lanes to their ends, a few blocks of more than 240 bytes each.
@@ -84,8 +98,7 @@ pub(super) fn walk_ends<const IFMA: bool>(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    // SAFETY: a backend is called only where it is available.
-    unsafe { stripes::walk_ends::<IFMA>(len, lanes, arena, workspace) };
+    call!(workspace.hints, stripes::walk_ends::<IFMA>(len, lanes, arena, workspace));
 }
 
 fn walk_eight<const IFMA: bool>(
@@ -95,13 +108,12 @@ fn walk_eight<const IFMA: bool>(
     arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    // SAFETY: a backend is called only where it is available.
-    unsafe {
-        if len > LONGEST_FOLDED {
-            return stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace);
-        }
+    if len > LONGEST_FOLDED {
+        call!(workspace.hints, stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace));
+    } else {
         workspace.pieces.set(len);
-        folds::walk_folds::<IFMA>(count, len, lanes, arena, &workspace.pieces);
+        let pieces = &workspace.pieces;
+        call!(workspace.hints, folds::walk_folds::<IFMA>(count, len, lanes, arena, pieces));
     }
 }
 
@@ -128,9 +140,9 @@ pub(super) fn hash<const IFMA: bool>(
     keys: &StripeKeys,
     hashes: &mut [u64],
     len: usize,
+    hints: Hints,
 ) {
-    // SAFETY: a backend is called only where it is available.
-    unsafe { stripes::hash::<IFMA>(blocks, keys, hashes, len) };
+    call!(hints, stripes::hash::<IFMA>(blocks, keys, hashes, len));
 }
 
 /// What each lane has of something.

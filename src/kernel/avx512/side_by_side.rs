@@ -12,14 +12,14 @@ use crate::fetch::{FETCH_AHEAD, fetch, fetch_to_write};
 use crate::kernel::{Arena, Lane};
 
 /// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
-pub(super) struct Blocks<'a> {
+pub(super) struct Blocks<'a, const FETCH: bool> {
     at: &'a [*const u8; LANES],
     ahead: &'a [*const u8; LANES],
     /// Counted from the pointers on.
     offset: usize,
 }
 
-impl Blocks<'_> {
+impl<const FETCH: bool> Blocks<'_, FETCH> {
     /// Where a lane's block has a byte.
     #[inline(always)]
     pub(super) fn at(&self, lane: usize, offset: usize) -> *const u8 {
@@ -35,7 +35,9 @@ impl Blocks<'_> {
     /// Fetches what lies as far ahead as a byte offset of a lane's block.
     #[inline(always)]
     pub(super) fn fetch(&self, lane: usize, offset: usize) {
-        fetch(self.ahead(lane).wrapping_add(offset));
+        if FETCH {
+            fetch(self.ahead(lane).wrapping_add(offset));
+        }
     }
 }
 
@@ -67,7 +69,11 @@ impl<'t> Streams<'t> {
 /// next is summed: the one waits for its multiplications, the other fills the wait.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_eight<const IFMA: bool, S: Fn(&Blocks<'_>) -> __m512i>(
+pub(super) fn walk_eight<
+    const IFMA: bool,
+    const FETCH: bool,
+    S: Fn(&Blocks<'_, FETCH>) -> __m512i,
+>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],

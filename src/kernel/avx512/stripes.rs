@@ -15,7 +15,7 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_stripes<const IFMA: bool>(
+pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],
@@ -31,15 +31,15 @@ pub(super) fn walk_stripes<const IFMA: bool>(
         }
     }
     let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
-    walk_eight::<IFMA, _>(count, len, lanes, arena, |blocks| {
+    walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
         // SAFETY: as many bytes are read as a block has.
-        unsafe { sum_stripes::<IFMA>(blocks, len, &keys) }
+        unsafe { sum_stripes::<IFMA, FETCH>(blocks, len, &keys) }
     });
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_over<const IFMA: bool>(
+pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     blocks: &[u8],
     places: Range<usize>,
     lane: &mut Lane<'_>,
@@ -47,7 +47,9 @@ pub(super) fn walk_over<const IFMA: bool>(
     keys: &StripeKeys,
     len: usize,
 ) {
-    fetch_start(lane.next);
+    if FETCH {
+        fetch_start(lane.next);
+    }
     let mut hashes = [0; LANES];
     let mut rows: &mut [u128] = &mut [];
     let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
@@ -59,7 +61,7 @@ pub(super) fn walk_over<const IFMA: bool>(
         for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
-            *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             if let Some((&hash, row)) = links.next() {
                 *row = lineage.link(hash);
             }
@@ -82,7 +84,7 @@ pub(super) fn walk_over<const IFMA: bool>(
 /// Takes lanes to their ends, a few blocks each: eight are hashed together, whatever lanes they are
 /// of.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_ends<const IFMA: bool>(
+pub(super) fn walk_ends<const IFMA: bool, const FETCH: bool>(
     len: usize,
     lanes: &mut [Lane<'_>],
     arena: &mut Arena<'_>,
@@ -97,7 +99,8 @@ pub(super) fn walk_ends<const IFMA: bool>(
         for block in blocks.chunks_exact(len).take(lanes[index].left) {
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
-            merged[count] = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            merged[count] =
+                unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             owners[count] = index;
             count += 1;
             if count == LANES {
@@ -135,26 +138,30 @@ fn link_all<const IFMA: bool>(
 
 /// The hashes of blocks of more than 240 bytes, back to back.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn hash<const IFMA: bool>(
+pub(super) fn hash<const IFMA: bool, const FETCH: bool>(
     blocks: &[u8],
     keys: &StripeKeys,
     hashes: &mut [u64],
     len: usize,
 ) {
     for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks_mut(LANES)) {
-        hashes.copy_from_slice(&hash_eight::<IFMA>(blocks, len, keys)[..hashes.len()]);
+        hashes.copy_from_slice(&hash_eight::<IFMA, FETCH>(blocks, len, keys)[..hashes.len()]);
     }
 }
 
 /// The hashes of up to eight blocks, back to back.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-fn hash_eight<const IFMA: bool>(blocks: &[u8], len: usize, keys: &StripeKeys) -> [u64; LANES] {
+fn hash_eight<const IFMA: bool, const FETCH: bool>(
+    blocks: &[u8],
+    len: usize,
+    keys: &StripeKeys,
+) -> [u64; LANES] {
     let mut merged = [_mm512_setzero_si512(); LANES];
     for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
         let block = block.as_ptr();
         // SAFETY: a block has `len` bytes.
-        *merged = unsafe { absorb(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+        *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
     }
     hashes_of::<IFMA>(len, merged)
 }
@@ -173,8 +180,8 @@ fn hashes_of<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> [u64; LA
 ///
 /// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn sum_stripes<const IFMA: bool>(
-    blocks: &Blocks<'_>,
+unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool>(
+    blocks: &Blocks<'_, FETCH>,
     len: usize,
     keys: &[&StripeKeys; LANES],
 ) -> __m512i {
@@ -182,7 +189,7 @@ unsafe fn sum_stripes<const IFMA: bool>(
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
         for lane in 0..LANES {
-            merged[lane] = absorb(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
+            merged[lane] = absorb::<FETCH>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
         }
         merge::<IFMA>(len, merged)
     }
@@ -212,7 +219,12 @@ unsafe fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m51
 ///
 /// At the block there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn absorb(block: *const u8, len: usize, ahead: *const u8, keys: &StripeKeys) -> __m512i {
+unsafe fn absorb<const FETCH: bool>(
+    block: *const u8,
+    len: usize,
+    ahead: *const u8,
+    keys: &StripeKeys,
+) -> __m512i {
     // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
     // before, and is always there; so the others are less than the block.
     unsafe {
@@ -223,7 +235,9 @@ unsafe fn absorb(block: *const u8, len: usize, ahead: *const u8, keys: &StripeKe
         let mut left = stripes;
         while left > 0 {
             let absorb = |key| {
-                fetch(ahead.wrapping_add(offset));
+                if FETCH {
+                    fetch(ahead.wrapping_add(offset));
+                }
                 accumulators.absorb(load_row(block.add(offset)), words(key));
                 offset += STRIPE_BYTES;
             };
@@ -242,7 +256,9 @@ unsafe fn absorb(block: *const u8, len: usize, ahead: *const u8, keys: &StripeKe
             accumulators.scramble(words(&keys.scramble));
             left -= STRIPES_PER_SCRAMBLE;
         }
-        fetch(ahead.wrapping_add(offset));
+        if FETCH {
+            fetch(ahead.wrapping_add(offset));
+        }
         accumulators.absorb(load_row(block.add(len - STRIPE_BYTES)), words(&keys.last));
         _mm512_xor_si512(accumulators.joined(), words(&keys.merge))
     }
