@@ -57,17 +57,11 @@ impl Default for Hints {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// AMD's CPUs have an extension that no other maker took over, and that the standard library knows.
 fn is_amd() -> bool {
-    use std::arch::x86_64::__cpuid;
-    // SAFETY: every CPU of this architecture has the instruction, and its leaf 0 the vendor's name.
-    #[allow(unused_unsafe)]
-    let vendor = unsafe { __cpuid(0) };
-    bytemuck::cast::<_, [u8; 12]>([vendor.ebx, vendor.edx, vendor.ecx]) == *b"AuthenticAMD"
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-fn is_amd() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("sse4a");
+    #[cfg(not(target_arch = "x86_64"))]
     false
 }
 

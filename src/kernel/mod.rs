@@ -241,6 +241,16 @@ impl Backend {
                 let keys = workspace.keys_alone(lane.seed, len).stripes();
                 return avx512::walk_over::<true>(blocks, places, lane, arena, keys, len, hints);
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS => {
+                scalar::settle(lane, &mut arena.rows[..places.start]);
+                return avx512::walk_folded::<false>(blocks, places, lane, arena, workspace, len);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma if len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS => {
+                scalar::settle(lane, &mut arena.rows[..places.start]);
+                return avx512::walk_folded::<true>(blocks, places, lane, arena, workspace, len);
+            }
             _ => {}
         }
         if let Some(hashes) = &mut arena.hashes {
@@ -391,6 +401,11 @@ impl FromStr for Backend {
             .ok_or_else(|| EngineError::UnavailableBackend { name: name.into() })
     }
 }
+
+/// How many bytes of a request by itself make it worth while to hash eight of its blocks, of those that
+/// are folded, to a vector: the chain begins only with the first eight.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+const SHORTEST_BY_EIGHTS: usize = 3 << 10;
 
 /// The most lanes that any backend takes.
 pub(crate) const MAX_LANES: usize = 8;

@@ -4,7 +4,7 @@ use std::env;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Arena, Backend, Counting, Lane, MAX_LANES, Workspace};
+use super::{Arena, Backend, Counting, Lane, MAX_LANES, SHORTEST_BY_EIGHTS, Workspace};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::fetch::Hints;
@@ -296,6 +296,25 @@ fn walk_takes_every_length() {
     }
 }
 
+/// How many blocks of a length make a request one that is hashed eight blocks at a time: the fewest,
+/// the fewest but one, and more, to an eight that is full and with each number of blocks past it.
+fn counts_by_eights(len: usize) -> impl Iterator<Item = usize> {
+    let fewest = SHORTEST_BY_EIGHTS.div_ceil(len);
+    fewest - 1..=fewest + MAX_LANES
+}
+
+#[test]
+fn one_request_of_every_folded_length_is_walked_by_eights() {
+    for (backend, hints) in backends() {
+        for len in sampled(17..=240, 47) {
+            for count in sampled(counts_by_eights(len), 4) {
+                let case = Case::new(count as u64, len, count, 54);
+                check_walk(backend, hints, &[case], count, count.is_multiple_of(2));
+            }
+        }
+    }
+}
+
 #[test]
 fn walk_takes_tokens_at_every_offset() {
     for (backend, hints) in backends() {
@@ -561,6 +580,22 @@ mod guarded {
     /// The most blocks of a call: a vector of eight, and one more.
     const MOST_BLOCKS: usize = 9;
 
+    fn check(
+        memory: &mut [Guarded],
+        (backend, hints): (Backend, Hints),
+        cases: &[Case],
+        count: usize,
+    ) {
+        for place in [Guarded::at_the_end, Guarded::at_the_start] {
+            let blocks: Vec<&[u8]> = (memory.iter_mut().zip(cases))
+                .map(|(memory, case)| place(memory, &case.bytes))
+                .collect();
+            // With the hashes kept, and without: paths of their own.
+            let keep = count.is_multiple_of(2);
+            check_walk_over(&blocks, backend, cases, count, keep, &mut workspace(hints));
+        }
+    }
+
     #[test]
     fn lanes_read_nothing_outside_their_tokens() {
         let mut memory: Vec<Guarded> = (0..MAX_LANES)
@@ -575,16 +610,12 @@ mod guarded {
                     for count in 1..=MOST_BLOCKS {
                         let cases: Vec<Case> =
                             (0..lanes).map(|lane| Case::new(lane as u64, len, count, 54)).collect();
-                        for place in [Guarded::at_the_end, Guarded::at_the_start] {
-                            let blocks: Vec<&[u8]> = (memory.iter_mut().zip(&cases))
-                                .map(|(memory, case)| place(memory, &case.bytes))
-                                .collect();
-                            // With the hashes kept, and without: paths of their own.
-                            let keep = count % 2 == 0;
-                            let workspace = &mut workspace(hints);
-                            check_walk_over(&blocks, backend, &cases, count, keep, workspace);
-                        }
+                        check(&mut memory, (backend, hints), &cases, count);
                     }
+                }
+                for count in counts_by_eights(len).filter(|_| (17..=240).contains(&len)) {
+                    let case = Case::new(count as u64, len, count, 54);
+                    check(&mut memory, (backend, hints), &[case], count);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The chains of eight requests, and the packing of their rows.
+//! The chains of eight requests, and the packing of rows.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -21,8 +21,7 @@ pub(super) struct Chain {
     begun: __mmask8,
     parent_key: __m512i,
     block_key: __m512i,
-    fragment_bits: __m512i,
-    fragment_mask: __m512i,
+    packing: Packing,
     prefix: __m512i,
 }
 
@@ -32,15 +31,12 @@ impl Chain {
     pub(super) fn new(lanes: &[Lane<'_>; LANES]) -> Self {
         let of = |get: fn(&Lane<'_>) -> u64| words(&of_lanes(lanes, get));
         let begun = of_lanes(lanes, |lane| lane.state.is_some());
-        let one = _mm512_set1_epi64(1);
-        let fragment_bits = of(|lane| lane.fragment_bits.into());
         Self {
             state: of(|lane| lane.state.unwrap_or(0)),
             begun: begun.iter().rev().fold(0, |mask, &begun| mask << 1 | u8::from(begun)),
             parent_key: of(|lane| lane.chain.parent),
             block_key: of(|lane| lane.chain.block),
-            fragment_bits,
-            fragment_mask: _mm512_sub_epi64(_mm512_sllv_epi64(one, fragment_bits), one),
+            packing: Packing::new(of(|lane| lane.fragment_bits.into())),
             prefix: of(|lane| lane.prefix),
         }
     }
@@ -69,12 +65,8 @@ impl Chain {
                 current = _mm512_mask_blend_epi64(self.begun, finish(product), current);
                 self.begun = ALL_LANES;
             }
-            let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
-            let packed = (
-                _mm512_ternarylogic_epi64::<SELECT>(rotated, self.state, self.fragment_mask),
-                _mm512_ternarylogic_epi64::<OR_AND>(self.prefix, rotated, self.fragment_mask),
-            );
-            let grown = _mm512_add_epi64(self.prefix, self.fragment_mask);
+            let packed = self.packing.pack(self.prefix, current, self.state);
+            let grown = _mm512_add_epi64(self.prefix, self.packing.fragment_mask);
             self.prefix = _mm512_add_epi64(grown, _mm512_set1_epi64(1));
             self.state = current;
             packed
@@ -89,6 +81,81 @@ impl Chain {
             lane.state = Some(states[i]);
             lane.prefix = prefixes[i];
         }
+    }
+}
+
+/// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.
+struct Packing {
+    fragment_bits: __m512i,
+    fragment_mask: __m512i,
+}
+
+impl Packing {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(fragment_bits: __m512i) -> Self {
+        let one = _mm512_set1_epi64(1);
+        let fragment_mask = _mm512_sub_epi64(_mm512_sllv_epi64(one, fragment_bits), one);
+        Self { fragment_bits, fragment_mask }
+    }
+
+    /// The low and the high halves of eight rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn pack(&self, prefix: __m512i, current: __m512i, parent: __m512i) -> (__m512i, __m512i) {
+        let rotated = _mm512_rolv_epi64(current, self.fragment_bits);
+        (
+            _mm512_ternarylogic_epi64::<SELECT>(rotated, parent, self.fragment_mask),
+            _mm512_ternarylogic_epi64::<OR_AND>(prefix, rotated, self.fragment_mask),
+        )
+    }
+}
+
+/// The rows of one request, eight at a time.
+pub(super) struct RowsInTurn {
+    packing: Packing,
+    /// Of the next eight rows.
+    prefixes: __m512i,
+    /// What they grow by.
+    step: __m512i,
+}
+
+impl RowsInTurn {
+    /// The next ones of a lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    pub(super) fn new(lane: &Lane<'_>) -> Self {
+        let step = 1 << lane.fragment_bits;
+        Self {
+            packing: Packing::new(_mm512_set1_epi64(lane.fragment_bits.into())),
+            prefixes: words(&std::array::from_fn(|i| lane.prefix.wrapping_add(step * i as u64))),
+            step: _mm512_set1_epi64((step * LANES as u64) as i64),
+        }
+    }
+
+    /// Packs eight rows, from the sequence hash of the block before and those of their own.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    pub(super) fn pack(&mut self, states: &[u64; LANES + 1], rows: &mut [u128; LANES]) {
+        let parents = words(states.first_chunk().expect("eight and one more"));
+        let currents = words(states.last_chunk().expect("eight and one more"));
+        let (low, high) = self.packing.pack(self.prefixes, currents, parents);
+        self.prefixes = _mm512_add_epi64(self.prefixes, self.step);
+        // Each low half beside its high half; those are counted on from eight.
+        let first_four = words(&[0, 8, 1, 9, 2, 10, 3, 11]);
+        let last_four = words(&[4, 12, 5, 13, 6, 14, 7, 15]);
+        *rows = bytemuck::cast([
+            _mm512_permutex2var_epi64(low, first_four, high),
+            _mm512_permutex2var_epi64(low, last_four, high),
+        ]);
+    }
+
+    /// That of the next row.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    pub(super) fn prefix(&self) -> u64 {
+        let prefixes: [u64; LANES] = bytemuck::cast(self.prefixes);
+        prefixes[0]
     }
 }
 

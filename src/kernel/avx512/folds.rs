@@ -1,14 +1,39 @@
-//! Blocks of 17 to 240 bytes: a lane is a request.
+//! Blocks of 17 to 240 bytes: a lane is a request, or one of eight consecutive blocks of one.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use super::side_by_side::{Blocks, walk_eight};
-use super::vector::{add_up, finish, fold, fold_pair, load_row, signed, start_avalanche, words};
+use super::alone::{Beside, Sum, walk_alone};
+use super::side_by_side::{Blocks, Eight, walk_eight};
+use super::vector::{
+    add_up, barrier, finish, fold, fold_pair, load_row, signed, start_avalanche, words,
+};
 use super::{LANES, of_lanes};
 use crate::kernel::{Arena, Lane};
 use crate::xxh3::pieces::{MAX_ROWS, Pass, Pieces};
 use crate::xxh3::{LONGEST_ONE_PASS, STRIPE_BYTES};
+
+/// Runs `$run` with the folds of some pieces and seeds as `$folds`.
+///
+/// With the numbers of rows and single pieces known at compile time, the loops over them become
+/// straight lines. These are all that lengths of 17 to 240 bytes have.
+macro_rules! with_folds {
+    ($pieces:expr, $seeds:expr, |$folds:ident| $run:expr) => {
+        with_folds!(@shapes $pieces, $seeds, |$folds| $run,
+            (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
+            (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4))
+    };
+    (@shapes $pieces:expr, $seeds:expr, |$folds:ident| $run:expr,
+        $(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {
+        match ($pieces.first().counts(), $pieces.second().counts()) {
+            $((($r1, $s1), ($r2, $s2)) => {
+                let $folds = Folds::<_, $r1, $s1, $r2, $s2>::new($pieces, $seeds);
+                $run
+            })*
+            _ => unreachable!("lanes are folded"),
+        }
+    };
+}
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -20,37 +45,73 @@ pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
     pieces: &Pieces,
 ) {
     let seeds = of_lanes(lanes, |lane| lane.seed);
-    let (first, second) = (pieces.first(), pieces.second());
-    // With the numbers of rows and single pieces known at compile time, the loops over them
-    // become straight lines. These are all that lengths of 17 to 240 bytes have.
-    macro_rules! walk_shapes {
-        ($(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {
-            match (first.counts(), second.counts()) {
-                $((($r1, $s1), ($r2, $s2)) => {
-                    let first = PassKeys::<$r1, $s1>::new(first, seeds);
-                    let second = PassKeys::<$r2, $s2>::new(second, seeds);
-                    if $r2 + $s2 > 0 {
-                        let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
-                        assert_eq!(first.row_offsets[..$r1], first_rows[..$r1]);
-                        assert_eq!(second.row_offsets[..$r2], second_rows[..$r2]);
-                    }
-                    walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
-                        // SAFETY: the pieces of a length do not reach past its end.
-                        unsafe {
-                            sum_pieces::<IFMA, FETCH, $r1, $s1, $r2, $s2>(
-                                blocks, pieces, &first, &second,
-                            )
-                        }
-                    });
-                })*
-                _ => unreachable!("lanes are folded; a length without a shape: {len}"),
-            }
-        };
+    with_folds!(pieces, seeds, |folds| {
+        walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
+            // SAFETY: the pieces of a length do not reach past its end.
+            unsafe { folds.sum::<IFMA, FETCH>(blocks, &mut ()) }
+        });
+    });
+}
+
+/// Hashes, chains and packs the next blocks of one lane.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
+    blocks: &[u8],
+    places: Range<usize>,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    pieces: &Pieces,
+    len: usize,
+) {
+    let seeds = [lane.seed];
+    with_folds!(pieces, seeds, |folds| {
+        let request = Request::<IFMA, FETCH, _, _, _, _> { blocks, len, folds };
+        walk_alone(places, lane, arena, request);
+    });
+}
+
+/// The blocks of one request.
+struct Request<
+    'a,
+    const IFMA: bool,
+    const FETCH: bool,
+    const R1: usize,
+    const S1: usize,
+    const R2: usize,
+    const S2: usize,
+> {
+    blocks: &'a [u8],
+    len: usize,
+    folds: Folds<1, R1, S1, R2, S2>,
+}
+
+impl<
+    const IFMA: bool,
+    const FETCH: bool,
+    const R1: usize,
+    const S1: usize,
+    const R2: usize,
+    const S2: usize,
+> Sum for Request<'_, IFMA, FETCH, R1, S1, R2, S2>
+{
+    const PARTS: usize = LANES / 2 * (R1 + R2) + S1 + S2;
+
+    #[inline(always)]
+    unsafe fn sum(&self, blocks: Range<usize>, beside: &mut impl Beside) -> __m512i {
+        // What is a row and nothing else is a stripe long: known, it needs no register.
+        let len = if (R1, S1) == (1, 0) { STRIPE_BYTES } else { self.len };
+        let eight = Eight::of(self.blocks, len, blocks);
+        // SAFETY: the pieces of a length do not reach past its end; the caller's promise.
+        unsafe { self.folds.sum::<IFMA, FETCH>(&eight.blocks(), beside) }
     }
-    walk_shapes! {
-        (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
-        (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4)
-    }
+}
+
+/// What blocks of one length are folded with: a key for each seed, which are eight or one.
+struct Folds<const SEEDS: usize, const R1: usize, const S1: usize, const R2: usize, const S2: usize>
+{
+    length_term: u64,
+    first: PassKeys<SEEDS, R1, S1>,
+    second: PassKeys<SEEDS, R2, S2>,
 }
 
 /// Where the rows of two passes are: known at compile time, since the compiler would otherwise load
@@ -59,22 +120,66 @@ pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
 const ROWS_OF_TWO_PASSES: [[usize; MAX_ROWS]; 2] =
     [[0, STRIPE_BYTES], [LONGEST_ONE_PASS, LONGEST_ONE_PASS + STRIPE_BYTES]];
 
-/// The keys of a pass: of each row a vector for every lane, of each single piece a vector of all
+impl<const SEEDS: usize, const R1: usize, const S1: usize, const R2: usize, const S2: usize>
+    Folds<SEEDS, R1, S1, R2, S2>
+{
+    const TWO_PASSES: bool = R2 + S2 > 0;
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn new(pieces: &Pieces, seeds: [u64; SEEDS]) -> Self {
+        let first = PassKeys::<SEEDS, R1, S1>::new(pieces.first(), seeds);
+        let second = PassKeys::<SEEDS, R2, S2>::new(pieces.second(), seeds);
+        if Self::TWO_PASSES {
+            let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
+            assert_eq!(first.row_offsets[..R1], first_rows[..R1]);
+            assert_eq!(second.row_offsets[..R2], second_rows[..R2]);
+        }
+        Self { length_term: pieces.length_term(), first, second }
+    }
+
+    /// The sums of eight blocks, up to the last avalanche.
+    ///
+    /// # Safety
+    ///
+    /// At each pointer there are as many bytes as the pieces are for. The CPU has AVX-512.
+    #[inline(always)]
+    unsafe fn sum<const IFMA: bool, const FETCH: bool>(
+        &self,
+        blocks: &Blocks<'_, FETCH>,
+        beside: &mut impl Beside,
+    ) -> __m512i {
+        let Self { length_term, first, second } = self;
+        // SAFETY: the caller's promises.
+        unsafe {
+            let start = _mm512_set1_epi64(*length_term as i64);
+            if !Self::TWO_PASSES {
+                return first.sum::<IFMA, FETCH>(start, blocks, first.row_offsets, beside);
+            }
+            let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
+            let sum = first.sum::<IFMA, FETCH>(start, blocks, first_rows, beside);
+            let sum = finish(start_avalanche(sum));
+            second.sum::<IFMA, FETCH>(sum, blocks, second_rows, beside)
+        }
+    }
+}
+
+/// The keys of a pass: of each row a vector for every seed, of each single piece a vector of all
 /// lanes' first words and one of their second ones.
-struct PassKeys<const ROWS: usize, const SINGLES: usize> {
-    rows: [[__m512i; LANES]; ROWS],
+struct PassKeys<const SEEDS: usize, const ROWS: usize, const SINGLES: usize> {
+    rows: [[__m512i; SEEDS]; ROWS],
     row_offsets: [usize; MAX_ROWS],
     singles: [[__m512i; 2]; SINGLES],
     single_offsets: [usize; SINGLES],
 }
 
-impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
+impl<const SEEDS: usize, const ROWS: usize, const SINGLES: usize> PassKeys<SEEDS, ROWS, SINGLES> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn new(pass: &Pass, seeds: [u64; LANES]) -> Self {
+    fn new(pass: &Pass, seeds: [u64; SEEDS]) -> Self {
         let (rows, singles) = (pass.rows(), pass.singles());
-        let all_seeds = words(&seeds);
-        let mut row_keys = [[_mm512_setzero_si512(); LANES]; ROWS];
+        let all_seeds = words(&std::array::from_fn(|lane| seeds[lane % SEEDS]));
+        let mut row_keys = [[_mm512_setzero_si512(); SEEDS]; ROWS];
         for (row, keys) in row_keys.iter_mut().enumerate() {
             let secret = words(&rows[row].secret);
             for (key, seed) in keys.iter_mut().zip(seeds) {
@@ -91,77 +196,54 @@ impl<const ROWS: usize, const SINGLES: usize> PassKeys<ROWS, SINGLES> {
             single_offsets: std::array::from_fn(|single| singles[single].offset),
         }
     }
-}
 
-/// The sums of eight blocks of 17 to 240 bytes, up to the last avalanche.
-///
-/// # Safety
-///
-/// At each pointer there are as many bytes as the pieces are for, and the keys were made from
-/// them. The CPU has AVX-512.
-#[inline(always)]
-unsafe fn sum_pieces<
-    const IFMA: bool,
-    const FETCH: bool,
-    const R1: usize,
-    const S1: usize,
-    const R2: usize,
-    const S2: usize,
->(
-    blocks: &Blocks<'_, FETCH>,
-    pieces: &Pieces,
-    first: &PassKeys<R1, S1>,
-    second: &PassKeys<R2, S2>,
-) -> __m512i {
-    // SAFETY: the caller's promises.
-    unsafe {
-        let sum = _mm512_set1_epi64(pieces.length_term() as i64);
-        if R2 + S2 == 0 {
-            return sum_pass::<IFMA, FETCH, R1, S1>(sum, blocks, first, first.row_offsets);
-        }
-        let [first_rows, second_rows] = ROWS_OF_TWO_PASSES;
-        let sum = sum_pass::<IFMA, FETCH, R1, S1>(sum, blocks, first, first_rows);
-        let sum = finish(start_avalanche(sum));
-        sum_pass::<IFMA, FETCH, R2, S2>(sum, blocks, second, second_rows)
-    }
-}
-
-/// # Safety
-///
-/// As [`sum_pieces`].
-#[inline(always)]
-unsafe fn sum_pass<const IFMA: bool, const FETCH: bool, const ROWS: usize, const SINGLES: usize>(
-    mut sum: __m512i,
-    blocks: &Blocks<'_, FETCH>,
-    keys: &PassKeys<ROWS, SINGLES>,
-    row_offsets: [usize; MAX_ROWS],
-) -> __m512i {
-    // SAFETY: the caller's promises; rows and pieces lie inside their blocks.
-    unsafe {
-        if ROWS > 0 {
-            let mut folds = fold_row::<IFMA, FETCH>(blocks, row_offsets[0], &keys.rows[0]);
-            // Spelled out: the compiler would keep a loop over two rows.
-            if ROWS > 1 {
-                let more = fold_row::<IFMA, FETCH>(blocks, row_offsets[1], &keys.rows[1]);
-                for (fold, more) in folds.iter_mut().zip(more) {
-                    *fold = _mm512_add_epi64(*fold, more);
+    /// Adds the folds of the pass.
+    ///
+    /// # Safety
+    ///
+    /// Each block has its rows at the offsets, and its pieces. The CPU has AVX-512.
+    #[inline(always)]
+    unsafe fn sum<const IFMA: bool, const FETCH: bool>(
+        &self,
+        mut sum: __m512i,
+        blocks: &Blocks<'_, FETCH>,
+        row_offsets: [usize; MAX_ROWS],
+        beside: &mut impl Beside,
+    ) -> __m512i {
+        // SAFETY: the caller's promises.
+        unsafe {
+            if ROWS > 0 {
+                let mut folds =
+                    fold_row::<IFMA, FETCH, SEEDS>(blocks, row_offsets[0], &self.rows[0], beside);
+                // Spelled out: the compiler would keep a loop over two rows.
+                if ROWS > 1 {
+                    let more = fold_row::<IFMA, FETCH, SEEDS>(
+                        blocks,
+                        row_offsets[1],
+                        &self.rows[1],
+                        beside,
+                    );
+                    for (fold, more) in folds.iter_mut().zip(more) {
+                        *fold = _mm512_add_epi64(*fold, more);
+                    }
                 }
+                sum = _mm512_add_epi64(sum, add_up(folds));
             }
-            sum = _mm512_add_epi64(sum, add_up(folds));
-        }
-        for single in 0..SINGLES {
-            let offset = keys.single_offsets[single];
-            if offset.is_multiple_of(STRIPE_BYTES) {
-                (0..LANES).for_each(|lane| blocks.fetch(lane, offset));
+            for single in 0..SINGLES {
+                let offset = self.single_offsets[single];
+                if offset.is_multiple_of(STRIPE_BYTES) {
+                    (0..LANES).for_each(|lane| blocks.fetch(lane, offset));
+                }
+                let even = load_pieces([0, 2, 4, 6].map(|lane| blocks.at(lane, offset)));
+                let odd = load_pieces([1, 3, 5, 7].map(|lane| blocks.at(lane, offset)));
+                let [low_key, high_key] = self.singles[single];
+                let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
+                let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
+                sum = _mm512_add_epi64(sum, fold::<IFMA>(low, high));
+                beside.go_on();
             }
-            let even = load_pieces([0, 2, 4, 6].map(|lane| blocks.at(lane, offset)));
-            let odd = load_pieces([1, 3, 5, 7].map(|lane| blocks.at(lane, offset)));
-            let [low_key, high_key] = keys.singles[single];
-            let low = _mm512_xor_si512(_mm512_unpacklo_epi64(even, odd), low_key);
-            let high = _mm512_xor_si512(_mm512_unpackhi_epi64(even, odd), high_key);
-            sum = _mm512_add_epi64(sum, fold::<IFMA>(low, high));
+            sum
         }
-        sum
     }
 }
 
@@ -171,36 +253,51 @@ unsafe fn sum_pass<const IFMA: bool, const FETCH: bool, const ROWS: usize, const
 ///
 /// Each block has a row at the offset. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn fold_row<const IFMA: bool, const FETCH: bool>(
+unsafe fn fold_row<const IFMA: bool, const FETCH: bool, const SEEDS: usize>(
     blocks: &Blocks<'_, FETCH>,
     offset: usize,
-    keys: &[__m512i; LANES],
+    keys: &[__m512i; SEEDS],
+    beside: &mut impl Beside,
 ) -> [__m512i; LANES / 2] {
     // SAFETY: the caller's promises.
     unsafe {
-        let mut folds = [_mm512_setzero_si512(); LANES / 2];
-        for (pair, folded) in folds.iter_mut().enumerate() {
-            let (a, b) = (2 * pair, 2 * pair + 1);
-            if !IFMA {
-                barrier();
-            }
-            blocks.fetch(a, offset);
-            blocks.fetch(b, offset);
-            *folded = fold_pair::<IFMA>(
-                _mm512_xor_si512(load_row(blocks.at(a, offset)), keys[a]),
-                _mm512_xor_si512(load_row(blocks.at(b, offset)), keys[b]),
-            );
-        }
-        folds
+        // Spelled out: the compiler would keep a loop where much is done beside.
+        [
+            fold_rows_of::<IFMA, FETCH, SEEDS>([0, 1], blocks, offset, keys, beside),
+            fold_rows_of::<IFMA, FETCH, SEEDS>([2, 3], blocks, offset, keys, beside),
+            fold_rows_of::<IFMA, FETCH, SEEDS>([4, 5], blocks, offset, keys, beside),
+            fold_rows_of::<IFMA, FETCH, SEEDS>([6, 7], blocks, offset, keys, beside),
+        ]
     }
 }
 
-/// Keeps loads on their side of it. Where registers are short, the compiler would load the rows of
-/// all folds before the first one, and have to put them away.
+/// The folds of the rows of two lanes.
+///
+/// # Safety
+///
+/// As [`fold_row`].
 #[inline(always)]
-fn barrier() {
-    // SAFETY: there is no instruction.
-    unsafe { asm!("", options(nostack, preserves_flags)) };
+unsafe fn fold_rows_of<const IFMA: bool, const FETCH: bool, const SEEDS: usize>(
+    [a, b]: [usize; 2],
+    blocks: &Blocks<'_, FETCH>,
+    offset: usize,
+    keys: &[__m512i; SEEDS],
+    beside: &mut impl Beside,
+) -> __m512i {
+    // SAFETY: the caller's promises.
+    unsafe {
+        if !IFMA {
+            barrier();
+        }
+        blocks.fetch(a, offset);
+        blocks.fetch(b, offset);
+        let folded = fold_pair::<IFMA>(
+            _mm512_xor_si512(load_row(blocks.at(a, offset)), keys[a % SEEDS]),
+            _mm512_xor_si512(load_row(blocks.at(b, offset)), keys[b % SEEDS]),
+        );
+        beside.go_on();
+        folded
+    }
 }
 
 /// Four pieces, of four blocks.

@@ -9,11 +9,13 @@
 //! | `stripes` | longer blocks: a vector is the accumulators of one block |
 //! | `counting` | blocks that are alike but for numbers that count up |
 //! | `side_by_side` | the loop over the blocks of eight requests |
+//! | `alone` | the loop over the blocks of one |
 //! | `chain` | eight chains, and the packing of their rows |
 //! | `vector` | the arithmetic of all |
 
 #![allow(unsafe_code)]
 
+mod alone;
 mod chain;
 pub(super) mod counting;
 mod folds;
@@ -89,6 +91,20 @@ pub(super) fn walk_over<const IFMA: bool>(
     hints: Hints,
 ) {
     call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len));
+}
+
+/// Hashes, chains and packs blocks of 17 to 240 bytes of one lane.
+pub(super) fn walk_folded<const IFMA: bool>(
+    blocks: &[u8],
+    places: Range<usize>,
+    lane: &mut Lane<'_>,
+    arena: &mut Arena<'_>,
+    workspace: &mut Workspace,
+    len: usize,
+) {
+    workspace.pieces.set(len);
+    let pieces = &workspace.pieces;
+    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces, len));
 }
 
 /// Takes lanes to their ends, a few blocks of more than 240 bytes each.

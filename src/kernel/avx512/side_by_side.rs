@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr;
 
 use super::chain::{Chain, store};
@@ -38,6 +39,29 @@ impl<const FETCH: bool> Blocks<'_, FETCH> {
         if FETCH {
             fetch(self.ahead(lane).wrapping_add(offset));
         }
+    }
+}
+
+/// Eight blocks of one request.
+pub(super) struct Eight {
+    blocks: [*const u8; LANES],
+    ahead: [*const u8; LANES],
+}
+
+impl Eight {
+    /// The blocks of `len` bytes at some places. Where they are less than eight, the last one stands
+    /// for those that are not there.
+    #[inline(always)]
+    pub(super) fn of(blocks: &[u8], len: usize, places: Range<usize>) -> Self {
+        let bytes = &blocks[places.start * len..places.end * len];
+        let last = places.len() - 1;
+        let blocks = std::array::from_fn(|i| bytes.as_ptr().wrapping_add(i.min(last) * len));
+        Self { blocks, ahead: blocks.map(|block| block.wrapping_add(FETCH_AHEAD)) }
+    }
+
+    #[inline(always)]
+    pub(super) fn blocks<const FETCH: bool>(&self) -> Blocks<'_, FETCH> {
+        Blocks { at: &self.blocks, ahead: &self.ahead, offset: 0 }
     }
 }
 

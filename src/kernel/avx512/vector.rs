@@ -1,5 +1,6 @@
 //! Arithmetic on eight 64-bit lanes: the fold, the sum over a block's pieces, the avalanche.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::LANES;
@@ -100,4 +101,12 @@ pub(super) fn signed(seed: u64) -> __m512i {
 pub(super) unsafe fn load_row(row: *const u8) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { _mm512_loadu_si512(row.cast()) }
+}
+
+/// Keeps loads on their side of it. Where registers are short, the compiler would load the rows of
+/// all folds before the first one, and have to put them away.
+#[inline(always)]
+pub(super) fn barrier() {
+    // SAFETY: there is no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
 }
