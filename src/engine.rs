@@ -8,6 +8,7 @@ use bytemuck::Zeroable;
 use rayon::ThreadPool;
 
 use crate::error::EngineError;
+use crate::fan_out::Grain;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
 use crate::plan::{Plan, Planner};
@@ -24,9 +25,8 @@ const FAN_OUT_BYTES: usize = 2 << 20;
 /// The least that a task is made of: some 8 µs of work.
 const TASK_BYTES: usize = 128 << 10;
 
-/// Tasks a thread that a large batch is cut into, so that one that is held up is not waited
-/// for.
-const TASKS_PER_THREAD: usize = 16;
+/// What part of a thread's share its smallest tasks are, so that one that is held up is not waited for.
+const SMALLEST_OF_SHARE: usize = 16;
 
 /// How many tokens make a block; at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,7 +167,7 @@ impl<S: Scheme> Engine<S> {
         plans.resize(requests.len(), Ok(Plan::default()));
         let size = may_fan_out.then(|| batch.count_chunks(&mut memory.chunks));
         let fan_out = size.and_then(|Size { rows, bytes }| {
-            self.pool_for(bytes).map(|(pool, task_bytes)| (pool, task_bytes, rows))
+            self.pool_for(bytes).map(|(pool, grain)| (pool, grain, rows))
         });
         let blocks = match fan_out {
             Some((.., rows)) => rows,
@@ -186,8 +186,8 @@ impl<S: Scheme> Engine<S> {
             .then(|| room(sequence_hashes, blocks)),
         };
         match fan_out {
-            Some((pool, task_bytes, _)) => {
-                batch.run_on(pool, self.threads - 1, task_bytes, output, memory);
+            Some((pool, grain, _)) => {
+                batch.run_on(pool, self.threads - 1, grain, output, memory);
             }
             None => {
                 let scratch = &mut memory.scratches.at_least(1)[0];
@@ -217,13 +217,14 @@ impl<S: Scheme> Engine<S> {
         self.threads > 1 && rayon::current_thread_index().is_none()
     }
 
-    /// The pool for a batch of so many bytes, and how many make a task; `None` where the batch
-    /// is too small to leave the thread.
-    fn pool_for(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
-        let task_bytes = match self.task_bytes {
-            Some(forced) => forced,
+    /// The pool for a batch of so many bytes, and how it is cut; `None` where the batch is too small
+    /// to leave the thread.
+    fn pool_for(&self, bytes: usize) -> Option<(&ThreadPool, Grain)> {
+        let share = bytes / self.threads;
+        let grain = match self.task_bytes {
+            Some(forced) => Grain { share: forced, task: forced },
             None if bytes < FAN_OUT_BYTES => return None,
-            None => (bytes / (self.threads * TASKS_PER_THREAD)).max(TASK_BYTES),
+            None => Grain { share, task: (share / SMALLEST_OF_SHARE).max(TASK_BYTES) },
         };
         let pool = match &self.pool {
             Pool::Given(pool) => pool,
@@ -233,7 +234,7 @@ impl<S: Scheme> Engine<S> {
                 pool.get_or_init(|| OwnPool::start(self.threads - 1, *pin)).as_ref()?.get()?
             }
         };
-        Some((pool, task_bytes))
+        Some((pool, grain))
     }
 }
 

@@ -1,14 +1,15 @@
 //! A batch on several threads: how it is cut, and who does what.
 //!
-//! A task is some whole requests of about the same number of bytes altogether. A request that is
-//! larger than that is a task by itself, unless hashing takes much longer than chaining, as it
-//! does from 240 bytes a block on: then it is cut into pieces whose blocks are hashed on any
-//! thread. Whoever finishes a piece that the chain waits for goes on with the chain; nobody
-//! waits for it.
+//! Each thread has a share of the batch, neighbours, and takes from the others' when it is done: from
+//! batch to batch a thread mostly writes the rows that it wrote before, which its own cache still
+//! has. A share is cut into tasks of whole requests, the first of two thirds of it, the next of two
+//! thirds of the rest: of many requests more find others of their length to go side by side with, and
+//! the last tasks are small, so that all threads end together.
 //!
-//! Each thread has a share of the tasks, neighbours, and takes those of others when it is done:
-//! from batch to batch a thread mostly writes the rows that it wrote before, which its own cache
-//! still has.
+//! A request that is larger than a task is one by itself. One that is larger than a share is cut into
+//! pieces whose blocks are hashed on any thread, if hashing takes longer than chaining, as it does
+//! from 240 bytes a block on. Whoever finishes a piece that the chain waits for goes on with the
+//! chain; nobody waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint;
@@ -32,6 +33,30 @@ use crate::xxh3::LONGEST_FOLDED;
 /// How long the calling thread looks for the end of the others' last tasks before it sleeps: some
 /// tasks' time.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
+
+/// How many bytes of a batch are what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grain {
+    /// A thread's share.
+    pub(crate) share: usize,
+    /// The smallest task.
+    pub(crate) task: usize,
+}
+
+impl Grain {
+    /// How large the task is to be that begins after so many bytes: two thirds of what is left of a
+    /// share.
+    fn task_after(self, bytes: usize) -> usize {
+        let left = self.share - bytes % self.share.max(1);
+        self.task.max(left / 3 * 2)
+    }
+
+    /// Whether a request of so many bytes would keep its thread busy when the others are done: a
+    /// quarter longer, since its chain, which is else hidden behind its hashing, comes on top.
+    fn is_large(self, bytes: usize) -> bool {
+        bytes >= 2 * self.task && bytes > self.share + self.share / 4
+    }
+}
 
 /// A share of the work of a batch.
 enum Task<'a, R> {
@@ -87,19 +112,18 @@ struct PiecedChain<'a, R> {
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {
-    /// Runs the batch, which was counted, on the calling thread and `helpers` threads of a pool, in
-    /// tasks of about `task_bytes`.
+    /// Runs the batch, which was counted, on the calling thread and `helpers` threads of a pool.
     pub(crate) fn run_on(
         &self,
         pool: &ThreadPool,
         helpers: usize,
-        task_bytes: usize,
+        grain: Grain,
         output: Output<'_, S::Row>,
         memory: &mut Memory,
     ) {
         let Memory { chunks, scratches, large_hashes } = memory;
         let plans = &mut scratches.at_least(1)[0].plans;
-        let (tasks, large) = self.cut(task_bytes, output, chunks, large_hashes, plans);
+        let (tasks, large) = self.cut(grain, output, chunks, large_hashes, plans);
         let helpers = helpers.min(tasks.len().saturating_sub(1));
         let shares = share_out(tasks, helpers + 1);
         let scratches = scratches.at_least(helpers + 1);
@@ -177,7 +201,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     /// Cuts the batch. Requests that are hashed in pieces come apart.
     fn cut<'a>(
         &'a self,
-        task_bytes: usize,
+        grain: Grain,
         mut output: Output<'a, S::Row>,
         chunks: &[Size],
         large_hashes: &'a mut Vec<u64>,
@@ -186,15 +210,18 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut large_hashes = if output.block_hashes.is_some() {
             &mut []
         } else {
-            let large = self.parts(chunks, task_bytes).filter(|part| part.is_large);
+            let large = self.parts(chunks, grain).filter(|part| part.is_large);
             room(large_hashes, large.map(|part| part.size.rows).sum())
         };
         let (mut tasks, mut large) = (Vec::new(), Vec::new());
         let mut range = 0..0;
         let mut size = Size::default();
-        for part in self.parts(chunks, task_bytes) {
-            if part.is_large || size.bytes >= task_bytes {
+        // Of all tasks before.
+        let mut bytes = 0;
+        for part in self.parts(chunks, grain) {
+            if part.is_large || size.bytes >= grain.task_after(bytes) {
                 let output = output.take(range.len(), size.rows);
+                bytes += size.bytes;
                 tasks.push(Task::Requests { range, output, bytes: size.bytes });
                 (range, size) = (part.range.start..part.range.start, Size::default());
             }
@@ -215,7 +242,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
             };
             output.plans[0] = self.planner.plan(index, request, output.first_row, memory);
             let Ok(plan) = output.plans[0] else { continue };
-            let step = (task_bytes / plan.shape.block_bytes()).max(1);
+            bytes += part.size.bytes;
+            let step = (grain.task / plan.shape.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {
                 let bytes = hashes.len() * plan.shape.block_bytes();
                 let piece = Piece { start: i * step, hashes };
@@ -232,22 +260,22 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// What the batch is cut along: chunks of small requests, and the requests of other chunks.
-    fn parts(&self, chunks: &[Size], task_bytes: usize) -> impl Iterator<Item = Part> {
+    fn parts(&self, chunks: &[Size], grain: Grain) -> impl Iterator<Item = Part> {
         let starts = (0..self.requests.len()).step_by(REQUESTS_A_CHUNK);
         starts.zip(chunks).flat_map(move |(start, &size)| {
             let range = start..(start + REQUESTS_A_CHUNK).min(self.requests.len());
-            let small = size.bytes <= task_bytes;
+            let small = size.bytes <= grain.task;
             let whole = small.then(|| Part { range: range.clone(), size, is_large: false });
             let others = if small { 0..0 } else { range };
-            whole.into_iter().chain(others.map(move |index| self.part(index, task_bytes)))
+            whole.into_iter().chain(others.map(move |index| self.part(index, grain)))
         })
     }
 
     /// One request as a part of the batch.
-    fn part(&self, index: usize, task_bytes: usize) -> Part {
+    fn part(&self, index: usize, grain: Grain) -> Part {
         let request = self.request(index);
         let size = self.planner.size(request);
-        let is_large = size.bytes >= 2 * task_bytes
+        let is_large = grain.is_large(size.bytes)
             && self.planner.block_bytes(request) > LONGEST_FOLDED
             && request.mm_runs.is_empty();
         Part { range: index..index + 1, size, is_large }
@@ -278,4 +306,36 @@ fn share_out<R>(tasks: Vec<Task<'_, R>>, count: usize) -> Vec<Share<'_, R>> {
 /// Locks what no thread leaves half done: a panic is passed on by the scope in any case.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_of_a_share_get_smaller() {
+        let grain = Grain { share: 1600, task: 100 };
+        let mut tasks = Vec::new();
+        let mut bytes = 0;
+        while bytes < 2 * grain.share {
+            tasks.push(grain.task_after(bytes));
+            bytes += tasks[tasks.len() - 1];
+        }
+        // Two thirds of what is left, down to the smallest; the last one may go a little past the
+        // share, and so the next share's first task is as much smaller.
+        assert_eq!(tasks[..5], [1066, 356, 118, 100, 1040]);
+        // Where a size is forced, all have it; and nothing is divided by a share of nothing.
+        assert_eq!(Grain { share: 100, task: 100 }.task_after(250), 100);
+        assert_eq!(Grain { share: 0, task: 0 }.task_after(7), 0);
+    }
+
+    #[test]
+    fn large_is_what_others_would_wait_for() {
+        let grain = Grain { share: 1600, task: 100 };
+        // A share and a quarter, and one byte more.
+        assert_eq!([1600, 2000, 2001].map(|bytes| grain.is_large(bytes)), [false, false, true]);
+        // With a piece of less than two tasks there is nothing to hand out.
+        let grain = Grain { share: 100, task: 100 };
+        assert_eq!([126, 199, 200].map(|bytes| grain.is_large(bytes)), [false, false, true]);
+    }
 }

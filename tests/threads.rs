@@ -110,6 +110,30 @@ fn large_requests_in_pieces_are_hashed_as_whole_ones() {
     }
 }
 
+/// A batch large enough to be cut without being asked to: many lengths, so that tasks of two thirds of
+/// what is left end anywhere; a request that is large with any number of threads, and one that is with
+/// seven and is not with two.
+#[test]
+fn large_batches_are_cut_by_shares() {
+    let length = |i: u64| match i {
+        0 => 3_000_000,
+        411 => 1_000_000,
+        i => (i * 7919 % 2000) as usize,
+    };
+    let tokens: Vec<Vec<u32>> = (0..600).map(|i| splitmix64(i, length(i), 128_256)).collect();
+    for block_size in [16, 64] {
+        let requests: Vec<Request<'_>> =
+            tokens.iter().map(|tokens| Request::new(tokens).block_size(block_size)).collect();
+        let (mut alone, mut cut) = (Lineages::new(), Lineages::new());
+        Engine::builder().build().unwrap().hash(&requests, &mut alone);
+        for threads in [2, 3, 7] {
+            let engine = Engine::builder().threads(threads).build().unwrap();
+            engine.hash(&requests, &mut cut);
+            same(&alone, &cut);
+        }
+    }
+}
+
 #[test]
 fn legacy_rows_are_laid_out_in_every_cut() {
     let tokens: Vec<Vec<u32>> = (0..40).map(|i| splitmix64(i, 37 * i as usize, 1000)).collect();
