@@ -83,6 +83,7 @@ pub(crate) struct Scratches(Vec<Scratch>);
 
 impl Scratches {
     /// Those of so many threads.
+    #[inline]
     pub(crate) fn at_least(&mut self, count: usize) -> &mut [Scratch] {
         if self.0.len() < count {
             self.0.resize_with(count, Scratch::default);
@@ -195,12 +196,12 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let requests = &self.requests[range];
         let planned = |index: usize| {
             let plan = plans[index].as_ref().expect("a request that failed has no turn");
-            let request = requests[index].general();
-            (request, plan, self.lane(request, plan, *first_row))
+            (requests[index].general(), plan)
         };
         for &which in &memory.images {
             if plans[which.index].is_ok() {
-                let (request, plan, lane) = planned(which.index);
+                let (request, plan) = planned(which.index);
+                let lane = self.lane(request, plan, *first_row);
                 let stretches = plan.stretches(request, memory.runs(which, request));
                 self.run_stretches(request, stretches, lane, &mut arena, workspace, frames);
             }
@@ -209,8 +210,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
         if let [only] = order {
             // Spared the room for others.
             let len = only.shape.block_bytes();
-            let mut lane = planned(only.index).2;
-            self.advance(lane.left, len, slice::from_mut(&mut lane), &mut arena, workspace);
+            let (request, plan) = planned(only.index);
+            let mut lane = self.lane(request, plan, *first_row);
+            while lane.left > 0 {
+                let left = lane.left;
+                let together = lay_out(slice::from_mut(&mut lane), left);
+                self.backend.walk_one(together, len, &mut lane, &mut arena, workspace);
+            }
             return;
         }
         let mut lanes = [Lane::default(); MAX_LANES];
@@ -222,7 +228,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let count = same.take_while(|other| other.shape.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
-                lanes[i] = planned(waiting.index).2;
+                let (request, plan) = planned(waiting.index);
+                lanes[i] = self.lane(request, plan, *first_row);
                 if len > LONGEST_FOLDED && width > 1 && workspace.hints == Hints(true) {
                     fetch_more(lanes[i].blocks);
                 }

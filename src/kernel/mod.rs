@@ -179,12 +179,24 @@ impl Backend {
             _ if !alone && pack_alike(lanes) => scalar::walk(count, len, lanes, arena, workspace),
             _ => {
                 for lane in lanes {
-                    let blocks = lane.take(count * len);
-                    self.walk_over(count, len, blocks, lane, arena, workspace);
-                    self.settle(lane, arena);
+                    self.walk_one(count, len, lane, arena, workspace);
                 }
             }
         }
+    }
+
+    /// [`walk`](Self::walk) of one lane, of at least one block.
+    pub(crate) fn walk_one(
+        self,
+        count: usize,
+        len: usize,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        let blocks = lane.take(count * len);
+        self.walk_over(count, len, blocks, lane, arena, workspace);
+        self.settle(lane, arena);
     }
 
     /// Takes lanes to their ends, which are near: a few blocks each, whose rows a lane packs alike.
