@@ -25,7 +25,7 @@ const FAN_OUT_BYTES: usize = 2 << 20;
 /// The least that a task is made of: some 8 µs of work.
 const TASK_BYTES: usize = 128 << 10;
 
-/// What part of a thread's share its smallest tasks are, so that one that is held up is not waited for.
+/// What part of a thread's share its smallest tasks are, which come last, so that threads end together.
 const SMALLEST_OF_SHARE: usize = 16;
 
 /// How many tokens make a block; at least 1.

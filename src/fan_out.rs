@@ -6,10 +6,10 @@
 //! thirds of the rest: of many requests more find others of their length to go side by side with, and
 //! the last tasks are small, so that all threads end together.
 //!
-//! A request that is larger than a task is one by itself. One that is larger than a share is cut into
-//! pieces whose blocks are hashed on any thread, if hashing takes longer than chaining, as it does
-//! from 240 bytes a block on. Whoever finishes a piece that the chain waits for goes on with the
-//! chain; nobody waits for it.
+//! Where whole requests would keep a thread busy for longer than its share, the large ones are cut into
+//! pieces whose blocks are hashed on any thread, if hashing takes longer than chaining, as it does from
+//! 240 bytes a block on. Whoever finishes a piece that the chain waits for goes on with the chain;
+//! nobody waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint;
@@ -51,10 +51,23 @@ impl Grain {
         self.task.max(left / 3 * 2)
     }
 
-    /// Whether a request of so many bytes would keep its thread busy when the others are done: a
-    /// quarter longer, since its chain, which is else hidden behind its hashing, comes on top.
+    /// What can be cut into pieces that are worth handing out.
     fn is_large(self, bytes: usize) -> bool {
-        bytes >= 2 * self.task && bytes > self.share + self.share / 4
+        bytes >= 2 * self.task
+    }
+
+    /// Whether some requests can be whole: one after the other, the largest first, to the thread that has
+    /// the least, they are no thread's work for more than a quarter longer than its share. Hashed in
+    /// pieces they take longer altogether: the chain, which is else hidden behind the hashing, comes on
+    /// top.
+    fn lets_whole(self, mut requests: Vec<usize>, threads: usize) -> bool {
+        requests.sort_unstable_by(|a, b| b.cmp(a));
+        let mut loads = vec![0; threads];
+        requests.into_iter().all(|bytes| {
+            let least = loads.iter_mut().min().expect("there is a thread");
+            *least += bytes;
+            *least <= self.share + self.share / 4
+        })
     }
 }
 
@@ -123,7 +136,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
     ) {
         let Memory { chunks, scratches, large_hashes } = memory;
         let plans = &mut scratches.at_least(1)[0].plans;
-        let (tasks, large) = self.cut(grain, output, chunks, large_hashes, plans);
+        let threads = helpers + 1;
+        let (tasks, large) = self.cut(grain, threads, output, chunks, large_hashes, plans);
         let helpers = helpers.min(tasks.len().saturating_sub(1));
         let shares = share_out(tasks, helpers + 1);
         let scratches = scratches.at_least(helpers + 1);
@@ -202,16 +216,17 @@ impl<S: Scheme> Batch<'_, '_, S> {
     fn cut<'a>(
         &'a self,
         grain: Grain,
+        threads: usize,
         mut output: Output<'a, S::Row>,
         chunks: &[Size],
         large_hashes: &'a mut Vec<u64>,
         memory: &mut PlanMemory,
     ) -> Cut<'a, S::Row> {
-        let mut large_hashes = if output.block_hashes.is_some() {
-            &mut []
-        } else {
-            let large = self.parts(chunks, grain).filter(|part| part.is_large);
-            room(large_hashes, large.map(|part| part.size.rows).sum())
+        let large = || self.parts(chunks, grain).filter(|part| part.is_large);
+        let whole = grain.lets_whole(large().map(|part| part.size.bytes).collect(), threads);
+        let mut large_hashes = match output.block_hashes {
+            None if !whole => room(large_hashes, large().map(|part| part.size.rows).sum()),
+            _ => &mut [],
         };
         let (mut tasks, mut large) = (Vec::new(), Vec::new());
         let mut range = 0..0;
@@ -219,17 +234,21 @@ impl<S: Scheme> Batch<'_, '_, S> {
         // Of all tasks before.
         let mut bytes = 0;
         for part in self.parts(chunks, grain) {
-            if part.is_large || size.bytes >= grain.task_after(bytes) {
+            let is_large = part.is_large && !whole;
+            // Whichever is nearer to what the task is to be: without the part, or with it.
+            let is_enough = size.bytes + part.size.bytes / 2 >= grain.task_after(bytes);
+            if is_large || (is_enough && size.bytes > 0) {
                 let output = output.take(range.len(), size.rows);
                 bytes += size.bytes;
                 tasks.push(Task::Requests { range, output, bytes: size.bytes });
                 (range, size) = (part.range.start..part.range.start, Size::default());
             }
             range.end = part.range.end;
-            if !part.is_large {
+            if !is_large {
                 size = size.and(part.size);
                 continue;
             }
+            bytes += part.size.bytes;
             range.start = part.range.end;
             let index = part.range.start;
             let request = self.request(index);
@@ -242,7 +261,6 @@ impl<S: Scheme> Batch<'_, '_, S> {
             };
             output.plans[0] = self.planner.plan(index, request, output.first_row, memory);
             let Ok(plan) = output.plans[0] else { continue };
-            bytes += part.size.bytes;
             let step = (grain.task / plan.shape.block_bytes()).max(1);
             for (i, hashes) in hashes.chunks_mut(step).enumerate() {
                 let bytes = hashes.len() * plan.shape.block_bytes();
@@ -310,7 +328,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use bytemuck::Zeroable;
+
     use super::*;
+    use crate::kernel::Backend;
+    use crate::plan::Planner;
+    use crate::plh::PositionalLineageHash;
+    use crate::request::Request;
+    use crate::scheme::DynamoPlh;
 
     #[test]
     fn tasks_of_a_share_get_smaller() {
@@ -330,12 +355,64 @@ mod tests {
     }
 
     #[test]
-    fn large_is_what_others_would_wait_for() {
+    fn requests_are_whole_where_no_thread_would_be_waited_for() {
         let grain = Grain { share: 1600, task: 100 };
         // A share and a quarter, and one byte more.
-        assert_eq!([1600, 2000, 2001].map(|bytes| grain.is_large(bytes)), [false, false, true]);
-        // With a piece of less than two tasks there is nothing to hand out.
-        let grain = Grain { share: 100, task: 100 };
-        assert_eq!([126, 199, 200].map(|bytes| grain.is_large(bytes)), [false, false, true]);
+        assert!(grain.lets_whole(vec![2000, 200], 2));
+        assert!(!grain.lets_whole(vec![200, 2001], 2));
+        // As many as threads; one more, of a size with which two are too much for one, and are not.
+        assert!(grain.lets_whole(vec![1060; 2], 2));
+        assert!(!grain.lets_whole(vec![1060; 3], 2));
+        assert!(grain.lets_whole(vec![1000; 3], 2));
+        assert!(grain.lets_whole(vec![], 1));
+    }
+
+    /// What requests of 64 tokens a block are cut to on two threads: the bytes of each task in blocks,
+    /// pieces with a minus sign.
+    fn cut(blocks: &[usize], columns: bool) -> Vec<i64> {
+        let tokens = vec![0; 64 * blocks.iter().max().unwrap()];
+        let requests: Vec<_> =
+            blocks.iter().map(|blocks| Request::new(&tokens[..64 * blocks])).collect();
+        let planner = Planner::new(DynamoPlh::PUBLISHED, 64);
+        let batch: Batch<'_, '_, DynamoPlh> =
+            Batch { backend: Backend::Scalar, planner: &planner, requests: &requests };
+        let mut chunks = Vec::new();
+        let Size { rows: count, bytes } = batch.count_chunks(&mut chunks);
+        let mut plans = vec![Ok(Plan::default()); requests.len()];
+        let mut rows: Vec<PositionalLineageHash> = vec![Zeroable::zeroed(); count];
+        let mut hashes = vec![BlockHash(0); count];
+        let output = Output {
+            plans: &mut plans,
+            first_row: 0,
+            rows: &mut rows,
+            block_hashes: columns.then_some(&mut hashes[..]),
+            sequence_hashes: None,
+        };
+        let share = bytes / 2;
+        let grain = Grain { share, task: share / 16 };
+        let (mut large_hashes, mut memory) = (Vec::new(), PlanMemory::default());
+        let (tasks, _) = batch.cut(grain, 2, output, &chunks, &mut large_hashes, &mut memory);
+        let in_blocks = |task: &Task<'_, _>| match task {
+            Task::Requests { bytes, .. } => (bytes / 256) as i64,
+            Task::Piece { bytes, .. } => -((bytes / 256) as i64),
+        };
+        tasks.iter().map(in_blocks).collect()
+    }
+
+    #[test]
+    fn batches_are_cut_near_what_tasks_are_to_be() {
+        for columns in [false, true] {
+            // 320 requests of 10 blocks: chunks of 32 are more than a task, and come apart.
+            let shares = [1070, 350, 120, 100];
+            let last = [1040, 350, 110, 60];
+            assert_eq!(cut(&[10; 320], columns), [shares, last].concat());
+            // A request of a share, after some: it does not come on top of what is a task already.
+            let mut blocks = vec![10; 200];
+            blocks.insert(130, 2000);
+            assert_eq!(cut(&blocks, columns)[..2], [1300, 2000]);
+            // Three of two thirds of a share are too much for two threads: pieces of a sixteenth.
+            let pieces = [&[-150; 10][..], &[-100]].concat();
+            assert_eq!(cut(&[1600; 3], columns), pieces.repeat(3));
+        }
     }
 }

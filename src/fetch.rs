@@ -42,22 +42,31 @@ pub(crate) fn fetch_to_write<T>(address: *mut T) {
     let _ = address;
 }
 
-/// Whether vector kernels ask for lines ahead of what they read. They are compiled both ways: a
-/// hint that is not given must not leave its address behind to be worked out.
+/// Whether kernels ask for lines ahead of what they read. Those of AVX2 and AVX-512 are compiled both
+/// ways, since a hint that is not given must not leave its address behind to be worked out; the others
+/// always ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hints(pub(crate) bool);
+
+impl Hints {
+    #[inline(always)]
+    pub(crate) fn help(self) -> bool {
+        self.0
+    }
+}
 
 impl Default for Hints {
     /// What the CPU is faster with. Zen 4 reads ahead in as many streams by itself, however busy its
     /// neighbours, and pays for every hint as for a load; Emerald Rapids gains by hints, the more so
     /// the busier its neighbours. Figures: `perf/vectors.md`.
     fn default() -> Self {
-        static HELP: LazyLock<bool> = LazyLock::new(|| !is_amd());
-        Self(*HELP)
+        static HINTS_HELP: LazyLock<bool> = LazyLock::new(|| !is_amd());
+        Self(*HINTS_HELP)
     }
 }
 
-/// AMD's CPUs have an extension that no other maker took over, and that the standard library knows.
+/// AMD's CPUs, and those made after them, have an extension that Intel's lack and the standard library
+/// knows. Nothing but speed hangs on it.
 fn is_amd() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("sse4a");
@@ -80,9 +89,13 @@ pub(crate) fn fetch_distance(bytes: &[u8], next: &[u8]) -> Option<usize> {
     (bytes.len() <= SHORT && !next.is_empty()).then_some(distance)
 }
 
-/// Fetches the first lines of what will be read next: from there on it is fetched ahead, too.
+/// Fetches the first lines of what will be read next, where hints help: from there on it is fetched
+/// ahead, too.
 #[inline(always)]
-pub(crate) fn fetch_start(bytes: &[u8]) {
+pub(crate) fn fetch_start(bytes: &[u8], hints: Hints) {
+    if !hints.help() {
+        return;
+    }
     for line in bytes.chunks(LINE_BYTES).take(FETCH_AHEAD / LINE_BYTES / 2) {
         fetch(line.as_ptr());
     }

@@ -6,7 +6,7 @@ use std::slice;
 use bytemuck::TransparentWrapper;
 
 use crate::digest::{BlockHash, SequenceHash};
-use crate::fetch::{Hints, fetch_more};
+use crate::fetch::fetch_more;
 use crate::images::Frames;
 use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
 use crate::plan::{Plan, PlanMemory, Planned, Planner};
@@ -212,11 +212,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let len = only.shape.block_bytes();
             let (request, plan) = planned(only.index);
             let mut lane = self.lane(request, plan, *first_row);
-            while lane.left > 0 {
-                let left = lane.left;
-                let together = lay_out(slice::from_mut(&mut lane), left);
-                self.backend.walk_one(together, len, &mut lane, &mut arena, workspace);
-            }
+            self.walk_to_end(len, &mut lane, &mut arena, workspace);
             return;
         }
         let mut lanes = [Lane::default(); MAX_LANES];
@@ -230,7 +226,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             for (i, waiting) in group.iter().enumerate() {
                 let (request, plan) = planned(waiting.index);
                 lanes[i] = self.lane(request, plan, *first_row);
-                if len > LONGEST_FOLDED && width > 1 && workspace.hints == Hints(true) {
+                if len > LONGEST_FOLDED && width > 1 && workspace.hints.help() {
                     fetch_more(lanes[i].blocks);
                 }
                 if let Some(next) = rest.get(i) {
@@ -311,7 +307,23 @@ impl<S: Scheme> Batch<'_, '_, S> {
             self.backend.walk_ends(len, few, arena, workspace);
         }
         for lane in few.iter_mut().chain(many) {
-            self.advance(lane.left, len, slice::from_mut(lane), arena, workspace);
+            self.walk_to_end(len, lane, arena, workspace);
+        }
+    }
+
+    /// Takes one lane to its end.
+    #[inline(always)]
+    fn walk_to_end(
+        &self,
+        len: usize,
+        lane: &mut Lane<'_>,
+        arena: &mut Arena<'_>,
+        workspace: &mut Workspace,
+    ) {
+        while lane.left > 0 {
+            let left = lane.left;
+            let together = lay_out(slice::from_mut(lane), left);
+            self.backend.walk_one(together, len, lane, arena, workspace);
         }
     }
 

@@ -277,9 +277,7 @@ impl Backend {
         let by_place = fetch_distance(blocks, lane.next);
         let by_place = by_place.filter(|_| self != Self::Scalar || len <= LONGEST_FOLDED);
         let ahead = by_place.unwrap_or_else(|| {
-            if hints == Hints(true) {
-                fetch_start(lane.next);
-            }
+            fetch_start(lane.next, hints);
             FETCH_AHEAD
         });
         match self {
@@ -290,7 +288,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if len > LONGEST_FOLDED => {
                 let keys = keys.stripes();
-                if hints == Hints(true) {
+                if hints.help() {
                     let sum = |block: &[u8]| avx2::sum::<true>(block, keys, ahead);
                     scalar::walk_in_stages(len, sum, avalanche, |_| {}, blocks, lane, rows);
                 } else {
@@ -298,7 +296,8 @@ impl Backend {
                     scalar::walk_in_stages(len, sum, avalanche, |_| {}, blocks, lane, rows);
                 }
             }
-            // There is time enough for scalar folds while the chain waits.
+            // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough
+            // for scalar folds while the chain waits.
             _ => scalar::walk_over(ahead, blocks, lane, rows, keys),
         }
     }
@@ -328,6 +327,7 @@ impl Backend {
         hashes: &mut [u64],
         workspace: &mut Workspace,
     ) {
+        #[cfg(target_arch = "x86_64")]
         let hints = workspace.hints;
         let keys = workspace.keys_alone(seed, len);
         match self {
@@ -340,7 +340,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 let keys = keys.stripes();
-                if hints == Hints(true) {
+                if hints.help() {
                     let sum = |block: &[u8]| avx2::sum::<true>(block, keys, FETCH_AHEAD);
                     scalar::hash_each(len, sum, avalanche, blocks, hashes);
                 } else {

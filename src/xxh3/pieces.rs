@@ -73,6 +73,11 @@ impl Pieces {
         }
     }
 
+    /// The length of the inputs.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// What the sum of the folds starts from.
     pub(crate) fn length_term(&self) -> u64 {
         self.length_term

@@ -20,7 +20,7 @@ pub(super) trait Sum {
     ///
     /// # Safety
     ///
-    /// The CPU has AVX-512.
+    /// There is at least one block. The CPU has AVX-512.
     unsafe fn sum(&self, blocks: Range<usize>, beside: &mut impl Beside) -> __m512i;
 }
 
@@ -36,8 +36,8 @@ impl Beside for () {
     fn go_on(&mut self) {}
 }
 
-/// The chain of one request.
-struct Line {
+/// The chain of one request, under way.
+struct OneChain {
     chain: Chain,
     /// The sequence hash so far; 0 where there is none.
     state: u64,
@@ -52,21 +52,21 @@ type States = [u64; LANES + 1];
 /// A chain waits for each of its links. Links that wait fill the CPU's window, so that vectors behind
 /// more than a few of them are not begun; and the other way round.
 struct Links<'a, S> {
-    line: &'a mut Line,
+    line: &'a mut OneChain,
     hashes: &'a [u64; LANES],
     states: &'a mut States,
     done: usize,
-    beside: PhantomData<S>,
+    sum: PhantomData<S>,
 }
 
 impl<'a, S: Sum> Links<'a, S> {
-    /// How many after each part: enough for all. No more than two, which are spelled out, since the
-    /// compiler would keep a loop and all that it works with in memory.
+    /// How many after each part; what is left of them comes at the end. No more than two, which are
+    /// spelled out, since the compiler would keep a loop and all that it works with in memory.
     const AT_ONCE: usize = if S::PARTS < LANES { 2 } else { 1 };
 
     /// The first one, with which a lineage may begin: its sequence hash is the block's hash.
     #[inline(always)]
-    fn begin(line: &'a mut Line, hashes: &'a [u64; LANES], states: &'a mut States) -> Self {
+    fn begin(line: &'a mut OneChain, hashes: &'a [u64; LANES], states: &'a mut States) -> Self {
         states[0] = line.state;
         line.state = if line.begun {
             line.chain.step(hashes[0])
@@ -76,7 +76,7 @@ impl<'a, S: Sum> Links<'a, S> {
             hashes[0]
         };
         states[1] = line.state;
-        Self { line, hashes, states, done: 1, beside: PhantomData }
+        Self { line, hashes, states, done: 1, sum: PhantomData }
     }
 
     #[inline(always)]
@@ -129,7 +129,7 @@ pub(super) fn walk_alone<S: Sum>(
     };
     let count = eights.len();
     let blocks = |eight| LANES * eight..LANES * (eight + 1);
-    let mut line = Line {
+    let mut line = OneChain {
         chain: Chain::new(lane.state.unwrap_or_default(), lane.chain),
         state: lane.state.unwrap_or_default(),
         begun: lane.state.is_some(),
@@ -146,7 +146,7 @@ pub(super) fn walk_alone<S: Sum>(
     for eight in 2..count {
         let now = eight % 2;
         let mut links = Links::<S>::begin(&mut line, &hashes[now], &mut states[now]);
-        // SAFETY: the CPU has what this function has.
+        // SAFETY: there are eight; the CPU has what this function has.
         let sum = unsafe { sum.sum(blocks(eight), &mut links) };
         links.end();
         if eight > 2 {
@@ -175,11 +175,13 @@ pub(super) fn walk_alone<S: Sum>(
     scalar::chain_alone(&last_hashes[..rest.len()], lane, rest);
 }
 
-/// Hashes of blocks with nothing beside. Once in the program for each kind of sum, not once a call.
+/// Hashes of blocks, of which there are some, with nothing beside. Once in the program for each kind of
+/// sum, not once a call.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 fn hash_apart<S: Sum>(sum: &S, blocks: Range<usize>) -> [u64; LANES] {
-    // SAFETY: the CPU has what this function has.
+    assert!(!blocks.is_empty());
+    // SAFETY: see above; the CPU has what this function has.
     let sum = unsafe { sum.sum(blocks, &mut ()) };
     bytemuck::cast(finish(start_avalanche(sum)))
 }

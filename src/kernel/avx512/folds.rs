@@ -9,6 +9,7 @@ use super::vector::{
     add_up, barrier, finish, fold, fold_pair, load_row, signed, start_avalanche, words,
 };
 use super::{LANES, of_lanes};
+use crate::fetch::{Hints, fetch_start};
 use crate::kernel::{Arena, Lane};
 use crate::xxh3::pieces::{MAX_ROWS, Pass, Pieces};
 use crate::xxh3::{LONGEST_ONE_PASS, STRIPE_BYTES};
@@ -39,11 +40,11 @@ macro_rules! with_folds {
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
     count: usize,
-    len: usize,
     lanes: &mut [Lane<'_>; LANES],
     arena: &mut Arena<'_>,
     pieces: &Pieces,
 ) {
+    let len = pieces.len();
     let seeds = of_lanes(lanes, |lane| lane.seed);
     with_folds!(pieces, seeds, |folds| {
         walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
@@ -61,8 +62,9 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     lane: &mut Lane<'_>,
     arena: &mut Arena<'_>,
     pieces: &Pieces,
-    len: usize,
 ) {
+    fetch_start(lane.next, Hints(FETCH));
+    let len = pieces.len();
     let seeds = [lane.seed];
     with_folds!(pieces, seeds, |folds| {
         let request = Request::<IFMA, FETCH, _, _, _, _> { blocks, len, folds };
@@ -115,10 +117,10 @@ struct Folds<const SEEDS: usize, const R1: usize, const S1: usize, const R2: usi
 }
 
 /// Where the rows of two passes are: known at compile time, since the compiler would otherwise load
-/// all rows of a block before it folds the first, and keep them in memory. Of the one pass of a
-/// shorter block the second row may begin anywhere.
+/// all rows of a block before it folds the first, and keep them in memory. The second pass has one row
+/// at the most. Of the one pass of a shorter block the second row may begin anywhere.
 const ROWS_OF_TWO_PASSES: [[usize; MAX_ROWS]; 2] =
-    [[0, STRIPE_BYTES], [LONGEST_ONE_PASS, LONGEST_ONE_PASS + STRIPE_BYTES]];
+    [[0, STRIPE_BYTES], [LONGEST_ONE_PASS; MAX_ROWS]];
 
 impl<const SEEDS: usize, const R1: usize, const S1: usize, const R2: usize, const S2: usize>
     Folds<SEEDS, R1, S1, R2, S2>

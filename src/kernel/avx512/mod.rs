@@ -5,12 +5,12 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `folds` | blocks of 17 to 240 bytes: a lane is a request |
+//! | `folds` | blocks of 17 to 240 bytes: a lane is a request, or a block of one |
 //! | `stripes` | longer blocks: a vector is the accumulators of one block |
 //! | `counting` | blocks that are alike but for numbers that count up |
 //! | `side_by_side` | the loop over the blocks of eight requests |
-//! | `alone` | the loop over the blocks of one |
-//! | `chain` | eight chains, and the packing of their rows |
+//! | `alone` | the loop over the blocks of one, where they are folded |
+//! | `chain` | eight chains, and the packing of rows |
 //! | `vector` | the arithmetic of all |
 
 #![allow(unsafe_code)]
@@ -56,7 +56,7 @@ macro_rules! call {
 }
 
 /// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
-/// itself costs about a fifth of that.
+/// itself costs about a fifth of that (16 tokens a block).
 pub(super) fn lanes() -> RangeInclusive<usize> {
     6..=LANES
 }
@@ -104,7 +104,7 @@ pub(super) fn walk_folded<const IFMA: bool>(
 ) {
     workspace.pieces.set(len);
     let pieces = &workspace.pieces;
-    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces, len));
+    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces));
 }
 
 /// Takes lanes to their ends, a few blocks of more than 240 bytes each.
@@ -129,7 +129,7 @@ fn walk_eight<const IFMA: bool>(
     } else {
         workspace.pieces.set(len);
         let pieces = &workspace.pieces;
-        call!(workspace.hints, folds::walk_folds::<IFMA>(count, len, lanes, arena, pieces));
+        call!(workspace.hints, folds::walk_folds::<IFMA>(count, lanes, arena, pieces));
     }
 }
 

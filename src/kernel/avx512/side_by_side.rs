@@ -43,20 +43,22 @@ impl<const FETCH: bool> Blocks<'_, FETCH> {
 }
 
 /// Eight blocks of one request.
-pub(super) struct Eight {
+pub(super) struct Eight<'t> {
     blocks: [*const u8; LANES],
     ahead: [*const u8; LANES],
+    borrowed: PhantomData<&'t [u8]>,
 }
 
-impl Eight {
-    /// The blocks of `len` bytes at some places. Where they are less than eight, the last one stands
-    /// for those that are not there.
+impl<'t> Eight<'t> {
+    /// The blocks of `len` bytes at one to eight places. Where they are less than eight, the last one
+    /// stands for those that are not there.
     #[inline(always)]
-    pub(super) fn of(blocks: &[u8], len: usize, places: Range<usize>) -> Self {
+    pub(super) fn of(blocks: &'t [u8], len: usize, places: Range<usize>) -> Self {
         let bytes = &blocks[places.start * len..places.end * len];
         let last = places.len() - 1;
         let blocks = std::array::from_fn(|i| bytes.as_ptr().wrapping_add(i.min(last) * len));
-        Self { blocks, ahead: blocks.map(|block| block.wrapping_add(FETCH_AHEAD)) }
+        let ahead = blocks.map(|block: *const u8| block.wrapping_add(FETCH_AHEAD));
+        Self { blocks, ahead, borrowed: PhantomData }
     }
 
     #[inline(always)]

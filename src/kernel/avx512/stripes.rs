@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
 use super::{LANES, of_lanes};
-use crate::fetch::{FETCH_AHEAD, fetch, fetch_start};
+use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_start};
 use crate::kernel::{Arena, Lane, Workspace, scalar};
 use crate::xxh3::keys::{StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
@@ -47,9 +47,7 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     keys: &StripeKeys,
     len: usize,
 ) {
-    if FETCH {
-        fetch_start(lane.next);
-    }
+    fetch_start(lane.next, Hints(FETCH));
     let mut hashes = [0; LANES];
     let mut rows: &mut [u128] = &mut [];
     let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
