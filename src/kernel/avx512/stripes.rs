@@ -31,10 +31,22 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
         }
     }
     let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
-    walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
-        // SAFETY: as many bytes are read as a block has.
-        unsafe { sum_stripes::<IFMA, FETCH>(blocks, len, &keys) }
-    });
+    // Blocks of 64, 128 and 256 tokens apart: where it is known how many stripes they have, eight of them
+    // become one straight line.
+    macro_rules! walk_with {
+        ($stripes:literal) => {
+            walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
+                // SAFETY: as many bytes are read as a block has.
+                unsafe { sum_stripes::<IFMA, FETCH, $stripes>(blocks, len, &keys) }
+            })
+        };
+    }
+    match (len - 1) / STRIPE_BYTES {
+        3 => walk_with!(3),
+        7 => walk_with!(7),
+        15 => walk_with!(15),
+        _ => walk_with!(0),
+    }
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
@@ -59,7 +71,8 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
         for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
-            *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            *merged =
+                unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             if let Some((&hash, row)) = links.next() {
                 *row = lineage.link(hash);
             }
@@ -98,7 +111,7 @@ pub(super) fn walk_ends<const IFMA: bool, const FETCH: bool>(
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
             merged[count] =
-                unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+                unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             owners[count] = index;
             count += 1;
             if count == LANES {
@@ -159,7 +172,7 @@ fn hash_eight<const IFMA: bool, const FETCH: bool>(
     for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
         let block = block.as_ptr();
         // SAFETY: a block has `len` bytes.
-        *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+        *merged = unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
     }
     hashes_of::<IFMA>(len, merged)
 }
@@ -178,7 +191,7 @@ fn hashes_of<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> [u64; LA
 ///
 /// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool>(
+unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool, const STRIPES: usize>(
     blocks: &Blocks<'_, FETCH>,
     len: usize,
     keys: &[&StripeKeys; LANES],
@@ -187,7 +200,8 @@ unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool>(
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
         for lane in 0..LANES {
-            merged[lane] = absorb::<FETCH>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
+            merged[lane] =
+                absorb::<FETCH, STRIPES>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
         }
         merge::<IFMA>(len, merged)
     }
@@ -211,13 +225,14 @@ unsafe fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m51
 }
 
 /// The accumulators of one block, xored with the secret as the merge takes them. While a stripe
-/// is read, the line as far from `ahead` is fetched.
+/// is read, the line as far from `ahead` is fetched. `STRIPES` is how many there are before the last
+/// one, or 0 where only the length says so.
 ///
 /// # Safety
 ///
 /// At the block there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn absorb<const FETCH: bool>(
+unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
     block: *const u8,
     len: usize,
     ahead: *const u8,
@@ -229,7 +244,7 @@ unsafe fn absorb<const FETCH: bool>(
         let mut accumulators =
             Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
         let mut offset = 0;
-        let stripes = (len - 1) / STRIPE_BYTES;
+        let stripes = if STRIPES > 0 { STRIPES } else { (len - 1) / STRIPE_BYTES };
         let mut left = stripes;
         while left > 0 {
             let absorb = |key| {
