@@ -222,7 +222,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
         large_hashes: &'a mut Vec<u64>,
         memory: &mut PlanMemory,
     ) -> Cut<'a, S::Row> {
-        let large = || self.parts(chunks, grain).filter(|part| part.is_large);
+        let parts: Vec<Part> = self.parts(chunks, grain).collect();
+        let large = || parts.iter().filter(|part| part.is_large);
         let whole = grain.lets_whole(large().map(|part| part.size.bytes).collect(), threads);
         let mut large_hashes = match output.block_hashes {
             None if !whole => room(large_hashes, large().map(|part| part.size.rows).sum()),
@@ -233,7 +234,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut size = Size::default();
         // Of all tasks before.
         let mut bytes = 0;
-        for part in self.parts(chunks, grain) {
+        for part in parts {
             let is_large = part.is_large && !whole;
             // Whichever is nearer to what the task is to be: without the part, or with it.
             let is_enough = size.bytes + part.size.bytes / 2 >= grain.task_after(bytes);

@@ -240,28 +240,12 @@ impl Backend {
         let places = lane.take_places(count);
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if len > LONGEST_FOLDED => {
-                scalar::settle(lane, &mut arena.rows[..places.start]);
-                let hints = workspace.hints;
-                let keys = workspace.keys_alone(lane.seed, len).stripes();
-                return avx512::walk_over::<false>(blocks, places, lane, arena, keys, len, hints);
+            Self::Avx512 if avx512::walks_over(blocks, len) => {
+                return avx512::walk_over::<false>(blocks, places, lane, arena, workspace, len);
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma if len > LONGEST_FOLDED => {
-                scalar::settle(lane, &mut arena.rows[..places.start]);
-                let hints = workspace.hints;
-                let keys = workspace.keys_alone(lane.seed, len).stripes();
-                return avx512::walk_over::<true>(blocks, places, lane, arena, keys, len, hints);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS => {
-                scalar::settle(lane, &mut arena.rows[..places.start]);
-                return avx512::walk_folded::<false>(blocks, places, lane, arena, workspace, len);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma if len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS => {
-                scalar::settle(lane, &mut arena.rows[..places.start]);
-                return avx512::walk_folded::<true>(blocks, places, lane, arena, workspace, len);
+            Self::Avx512Ifma if avx512::walks_over(blocks, len) => {
+                return avx512::walk_over::<true>(blocks, places, lane, arena, workspace, len);
             }
             _ => {}
         }

@@ -27,10 +27,11 @@ use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::__m128i;
 use std::ops::{Range, RangeInclusive};
 
-use super::{Arena, Counting, Lane, Workspace};
+use super::{Arena, Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
+use crate::xxh3::pieces::PIECE_BYTES;
 
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -80,21 +81,14 @@ pub(super) fn walk<const IFMA: bool>(
     }
 }
 
-/// Hashes, chains and packs blocks of more than 240 bytes of one lane.
-pub(super) fn walk_over<const IFMA: bool>(
-    blocks: &[u8],
-    places: Range<usize>,
-    lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
-    keys: &StripeKeys,
-    len: usize,
-    hints: Hints,
-) {
-    call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len));
+/// Whether one lane's blocks are hashed eight at a time; others are faster in general registers.
+#[inline(always)]
+pub(super) fn walks_over(blocks: &[u8], len: usize) -> bool {
+    len > LONGEST_FOLDED || (len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS)
 }
 
-/// Hashes, chains and packs blocks of 17 to 240 bytes of one lane.
-pub(super) fn walk_folded<const IFMA: bool>(
+/// Hashes, chains and packs blocks of one lane, eight at a time.
+pub(super) fn walk_over<const IFMA: bool>(
     blocks: &[u8],
     places: Range<usize>,
     lane: &mut Lane<'_>,
@@ -102,9 +96,16 @@ pub(super) fn walk_folded<const IFMA: bool>(
     workspace: &mut Workspace,
     len: usize,
 ) {
-    workspace.pieces.set(len);
-    let pieces = &workspace.pieces;
-    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces));
+    scalar::settle(lane, &mut arena.rows[..places.start]);
+    let hints = workspace.hints;
+    if len > LONGEST_FOLDED {
+        let keys = workspace.keys_alone(lane.seed, len).stripes();
+        call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len));
+    } else {
+        workspace.pieces.set(len);
+        let pieces = &workspace.pieces;
+        call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces));
+    }
 }
 
 /// Takes lanes to their ends, a few blocks of more than 240 bytes each.
