@@ -11,9 +11,10 @@ use crate::error::EngineError;
 use crate::fan_out::Grain;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
+use crate::output::{Column, Output};
 use crate::plan::{Plan, Planner};
 use crate::pool::OwnPool;
-use crate::run::{Batch, Output, Size};
+use crate::run::{Batch, Size};
 use crate::scheme::sealed::{General, Layout};
 use crate::scheme::{DynamoPlh, Scheme};
 
@@ -173,14 +174,14 @@ impl<S: Scheme> Engine<S> {
             Some((.., rows)) => rows,
             None => batch.plan(plans, &mut memory.scratches.at_least(1)[0]),
         };
-        let output = Output {
+        let mut output = Output {
             plans,
             first_row: 0,
-            rows: room(rows, blocks),
+            rows: Column::Together(room(rows, blocks)),
             block_hashes: self
                 .columns
                 .contains(Columns::BLOCK_HASHES)
-                .then(|| room(block_hashes, blocks)),
+                .then(|| Column::Together(room(block_hashes, blocks))),
             sequence_hashes: (S::Row::LOSES_SEQUENCE_HASHES
                 && self.columns.contains(Columns::SEQUENCE_HASHES))
             .then(|| room(sequence_hashes, blocks)),
@@ -191,7 +192,7 @@ impl<S: Scheme> Engine<S> {
             }
             None => {
                 let scratch = &mut memory.scratches.at_least(1)[0];
-                batch.run(0..requests.len(), output, scratch);
+                batch.run(0..requests.len(), &mut output, scratch);
             }
         }
     }

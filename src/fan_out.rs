@@ -23,11 +23,10 @@ use rayon::ThreadPool;
 
 use crate::digest::BlockHash;
 use crate::engine::room;
-use crate::kernel::Lane;
+use crate::output::Output;
 use crate::plan::{Plan, PlanMemory};
-use crate::run::{Batch, Memory, Output, REQUESTS_A_CHUNK, Scratch, Size};
+use crate::run::{Batch, Memory, REQUESTS_A_CHUNK, Scratch, Size};
 use crate::scheme::Scheme;
-use crate::scheme::sealed::Layout;
 use crate::xxh3::LONGEST_FOLDED;
 
 /// How long the calling thread looks for the end of the others' last tasks before it sleeps: some
@@ -120,8 +119,10 @@ struct PiecedChain<'a, R> {
     hashed: BTreeMap<usize, &'a mut [u64]>,
     /// The first block that is not chained.
     next: usize,
-    /// What the chain goes on from; away while a thread is at it.
-    under_way: Option<(Lane<'a>, Output<'a, R>)>,
+    /// The sequence hash before that block, if there is one.
+    state: Option<u64>,
+    /// Where the rows go; away while a thread is at it.
+    under_way: Option<Output<'a, R>>,
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {
@@ -178,8 +179,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 let task = take(&mut *lock(share));
                 match task {
                     None => break,
-                    Some(Task::Requests { range, output, .. }) => {
-                        self.plan_and_run(range, output, scratch)
+                    Some(Task::Requests { range, mut output, .. }) => {
+                        self.plan_and_run(range, &mut output, scratch);
                     }
                     Some(Task::Piece { large: index, piece, .. }) => {
                         self.run_piece(&large[index], piece, scratch);
@@ -196,20 +197,22 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let mut chain = lock(&large.chain);
         chain.hashed.insert(piece.start, piece.hashes);
         // Another thread that is at it will see the piece when it is done with its own.
-        let Some((mut lane, mut output)) = chain.under_way.take() else { return };
+        let Some(mut output) = chain.under_way.take() else { return };
         loop {
-            let next = chain.next;
+            let (next, state) = (chain.next, chain.state);
             let Some(hashes) = chain.hashed.remove(&next) else { break };
             drop(chain);
-            self.chain_blocks(&mut lane, hashes, S::Row::words_mut(output.rows));
+            let rows = output.rows.of_one();
+            let state = self.chain_blocks(request, plan, next, state, hashes, rows);
             chain = lock(&large.chain);
             chain.next += hashes.len();
+            chain.state = state;
         }
-        if chain.next == plan.shape.blocks() {
-            let words = S::Row::words_mut(output.rows);
-            S::Row::lay_out(words, request.first_block(), output.sequence_hashes.take());
+        if chain.next < plan.shape.blocks() {
+            chain.under_way = Some(output);
+        } else {
+            self.lay_out(request, output);
         }
-        chain.under_way = Some((lane, output));
     }
 
     /// Cuts the batch. Requests that are hashed in pieces come apart.
@@ -255,7 +258,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let request = self.request(index);
             let mut output = output.take(1, part.size.rows);
             let hashes = match output.block_hashes.take() {
-                Some(hashes) => BlockHash::peel_slice_mut(hashes),
+                Some(hashes) => BlockHash::peel_slice_mut(hashes.into_one()),
                 None => {
                     large_hashes.split_off_mut(..part.size.rows).expect("there is room for all")
                 }
@@ -268,8 +271,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 let piece = Piece { start: i * step, hashes };
                 tasks.push(Task::Piece { large: large.len(), piece, bytes });
             }
-            let under_way = Some((self.lane(request, &plan, plan.first_row), output));
-            let chain = PiecedChain { hashed: BTreeMap::new(), next: 0, under_way };
+            let (hashed, state) = (BTreeMap::new(), request.state());
+            let chain = PiecedChain { hashed, next: 0, state, under_way: Some(output) };
             large.push(Large { index, plan, chain: Mutex::new(chain) });
         }
         tasks.push(Task::Requests { range, output, bytes: size.bytes });
@@ -333,6 +336,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::Backend;
+    use crate::output::Column;
     use crate::plan::Planner;
     use crate::plh::PositionalLineageHash;
     use crate::request::Request;
@@ -385,8 +389,8 @@ mod tests {
         let output = Output {
             plans: &mut plans,
             first_row: 0,
-            rows: &mut rows,
-            block_hashes: columns.then_some(&mut hashes[..]),
+            rows: Column::Together(&mut rows),
+            block_hashes: columns.then_some(Column::Together(&mut hashes)),
             sequence_hashes: None,
         };
         let share = bytes / 2;

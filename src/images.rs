@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::slice;
 
 use crate::engine::room;
-use crate::kernel::{Arena, Backend, Counting, Lane, Workspace};
+use crate::kernel::{Backend, Counting, Lane, Workspace};
 use crate::request::{MmRun, Request};
 use crate::run::{Batch, lay_out};
 use crate::scheme::Scheme;
@@ -31,12 +31,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
         request: &Request<'_>,
         stretches: Stretches<'_>,
         lane: Lane<'_>,
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
         let block_size = stretches.block_size();
-        let mut walk = Walk { backend: self.backend, lane, packed_alike: 0, arena, workspace };
+        let mut walk = Walk { backend: self.backend, lane, packed_alike: 0, workspace };
         let mut framed = Framed {
             tokens: request.tokens,
             first_token: stretches.first_token(),
@@ -63,16 +62,15 @@ impl<S: Scheme> Batch<'_, '_, S> {
 }
 
 /// A lane by itself, on its way over blocks that lie here and there.
-struct Walk<'w, 'a> {
+struct Walk<'w> {
     backend: Backend,
     lane: Lane<'w>,
     /// How many of its next rows are packed alike.
     packed_alike: usize,
-    arena: &'w mut Arena<'a>,
     workspace: &'w mut Workspace,
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     /// Goes over a stretch of framed blocks. Where many of them lie inside one run they are
     /// counted, if the backend can; the others are written.
     #[inline]
@@ -99,7 +97,7 @@ impl Walk<'_, '_> {
         while count > 0 {
             let now = self.next_alike(count);
             let bytes = blocks.split_off(..now * len).expect("so many blocks");
-            self.backend.walk_over(now, len, bytes, &mut self.lane, self.arena, self.workspace);
+            self.backend.walk_over(now, len, bytes, &mut self.lane, self.workspace);
             count -= now;
         }
     }
@@ -110,7 +108,7 @@ impl Walk<'_, '_> {
         let slots = (counting.block.len() / counting.slot_bytes) as u64;
         while count > 0 {
             let now = self.next_alike(count);
-            self.backend.walk_counting(now, &counting, &mut self.lane, self.arena, self.workspace);
+            self.backend.walk_counting(now, &counting, &mut self.lane, self.workspace);
             counting.first += now as u64 * slots;
             count -= now;
         }
@@ -135,7 +133,7 @@ impl Walk<'_, '_> {
 
     /// Chains what has not been chained yet.
     fn settle(&mut self) {
-        self.backend.settle(&mut self.lane, self.arena);
+        self.backend.settle(&mut self.lane);
     }
 }
 

@@ -47,6 +47,7 @@ mod fetch;
 mod images;
 mod kernel;
 mod lineages;
+mod output;
 mod plan;
 mod plh;
 mod pool;

@@ -74,6 +74,12 @@ impl Request<'_> {
         lora_name.is_none() & salt.is_none() & mm_runs.is_empty() & parent.is_none()
     }
 
+    /// The sequence hash of the block before its first one, where there is one.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> Option<u64> {
+        self.parent.map(|parent| parent.current_sequence_hash().0)
+    }
+
     /// The position of its first block, in blocks.
     #[inline(always)]
     pub(crate) fn first_block(&self) -> u64 {

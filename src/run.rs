@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::slice;
 
-use bytemuck::TransparentWrapper;
-
-use crate::digest::{BlockHash, SequenceHash};
 use crate::fetch::fetch_more;
 use crate::images::Frames;
-use crate::kernel::{Arena, Backend, Lane, MAX_LANES, Workspace};
+use crate::kernel::{Backend, Lane, MAX_LANES, Workspace};
+use crate::output::{Output, Place, cells};
 use crate::plan::{Plan, PlanMemory, Planned, Planner};
 use crate::plh::Mode;
 use crate::request::Request;
@@ -26,17 +24,6 @@ pub(crate) struct Batch<'r, 't, S: Scheme> {
     pub(crate) backend: Backend,
     pub(crate) planner: &'r Planner<S>,
     pub(crate) requests: &'r [S::Request<'t>],
-}
-
-/// Where the results of some requests go: a plan a request, and a row and a hash for each column
-/// a block.
-pub(crate) struct Output<'a, R> {
-    pub(crate) plans: &'a mut [Planned],
-    /// Where its rows start among those of the batch.
-    pub(crate) first_row: usize,
-    pub(crate) rows: &'a mut [R],
-    pub(crate) block_hashes: Option<&'a mut [BlockHash]>,
-    pub(crate) sequence_hashes: Option<&'a mut [SequenceHash]>,
 }
 
 /// How many requests a batch is counted by, so that it can be cut without counting them again.
@@ -100,25 +87,6 @@ pub(crate) struct Scratch {
     frames: Frames,
 }
 
-impl<'a, R> Output<'a, R> {
-    /// Splits off what belongs to the next so many requests and blocks.
-    pub(crate) fn take(&mut self, requests: usize, count: usize) -> Output<'a, R> {
-        let first_row = self.first_row;
-        self.first_row += count;
-        Output {
-            plans: take(&mut self.plans, requests),
-            first_row,
-            rows: take(&mut self.rows, count),
-            block_hashes: self.block_hashes.as_mut().map(|hashes| take(hashes, count)),
-            sequence_hashes: self.sequence_hashes.as_mut().map(|hashes| take(hashes, count)),
-        }
-    }
-}
-
-fn take<'a, T>(slice: &mut &'a mut [T], count: usize) -> &'a mut [T] {
-    slice.split_off_mut(..count).expect("an output has room for all")
-}
-
 impl<S: Scheme> Batch<'_, '_, S> {
     /// Plans the whole batch. Gives the number of its rows.
     pub(crate) fn plan(&self, plans: &mut [Planned], scratch: &mut Scratch) -> usize {
@@ -149,7 +117,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     pub(crate) fn plan_and_run(
         &self,
         range: Range<usize>,
-        output: Output<'_, S::Row>,
+        output: &mut Output<'_, S::Row>,
         scratch: &mut Scratch,
     ) {
         let requests = &self.requests[range.clone()];
@@ -161,24 +129,28 @@ impl<S: Scheme> Batch<'_, '_, S> {
     pub(crate) fn run(
         &self,
         range: Range<usize>,
-        mut output: Output<'_, S::Row>,
+        output: &mut Output<'_, S::Row>,
         scratch: &mut Scratch,
     ) {
-        self.hash_and_chain(range.clone(), &mut output, scratch);
+        self.hash_and_chain(range.clone(), output, scratch);
         if S::Row::LOSES_SEQUENCE_HASHES {
             self.lay_rows_out(range, output);
         }
     }
 
     /// Brings rows that are hashed into their type's own layout.
-    fn lay_rows_out(&self, range: Range<usize>, mut output: Output<'_, S::Row>) {
+    fn lay_rows_out(&self, range: Range<usize>, output: &mut Output<'_, S::Row>) {
         for request in &self.requests[range] {
             let request = request.general();
             // Rows of requests that failed are nobody's.
-            let rows = output.take(1, self.planner.rows(request));
-            let words = S::Row::words_mut(rows.rows);
-            S::Row::lay_out(words, request.first_block(), rows.sequence_hashes);
+            self.lay_out(request, output.take(1, self.planner.rows(request)));
         }
+    }
+
+    /// Brings the rows of one request into their type's own layout.
+    pub(crate) fn lay_out(&self, request: &Request<'_>, mut output: Output<'_, S::Row>) {
+        let words = S::Row::words_mut(output.rows.of_one());
+        S::Row::lay_out(words, request.first_block(), output.sequence_hashes);
     }
 
     /// Hashes the blocks of each request of a range, chains them and packs the rows.
@@ -188,10 +160,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         output: &mut Output<'_, S::Row>,
         scratch: &mut Scratch,
     ) {
-        let Output { plans, first_row, rows, block_hashes, .. } = output;
-        let words = S::Row::words_mut(rows);
-        let hashes = block_hashes.as_deref_mut().map(BlockHash::peel_slice_mut);
-        let mut arena = Arena { rows: words, hashes };
+        let (plans, places) = output.places(S::Row::words_mut);
         let Scratch { plans: memory, workspace, frames } = scratch;
         let requests = &self.requests[range];
         let planned = |index: usize| {
@@ -201,9 +170,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
         for &which in &memory.images {
             if plans[which.index].is_ok() {
                 let (request, plan) = planned(which.index);
-                let lane = self.lane(request, plan, *first_row);
+                let lane = self.lane(request, plan, places.of(which.index, plan));
                 let stretches = plan.stretches(request, memory.runs(which, request));
-                self.run_stretches(request, stretches, lane, &mut arena, workspace, frames);
+                self.run_stretches(request, stretches, lane, workspace, frames);
             }
         }
         let mut order = &memory.order[..];
@@ -211,8 +180,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
             // Spared the room for others.
             let len = only.shape.block_bytes();
             let (request, plan) = planned(only.index);
-            let mut lane = self.lane(request, plan, *first_row);
-            self.walk_to_end(len, &mut lane, &mut arena, workspace);
+            let mut lane = self.lane(request, plan, places.of(only.index, plan));
+            self.walk_to_end(len, &mut lane, workspace);
             return;
         }
         let mut lanes = [Lane::default(); MAX_LANES];
@@ -225,7 +194,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let (group, rest) = order.split_at(count);
             for (i, waiting) in group.iter().enumerate() {
                 let (request, plan) = planned(waiting.index);
-                lanes[i] = self.lane(request, plan, *first_row);
+                lanes[i] = self.lane(request, plan, places.of(waiting.index, plan));
                 if len > LONGEST_FOLDED && width > 1 && workspace.hints.help() {
                     fetch_more(lanes[i].blocks);
                 }
@@ -233,7 +202,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
                     lanes[i].next = tokens(requests[next.index].general());
                 }
             }
-            self.run_group(len, &mut lanes[..count], &mut arena, workspace);
+            self.run_group(len, &mut lanes[..count], workspace);
             order = rest;
         }
     }
@@ -249,54 +218,57 @@ impl<S: Scheme> Batch<'_, '_, S> {
     ) {
         let len = plan.shape.block_bytes();
         let blocks = &tokens(request)[start * len..(start + hashes.len()) * len];
-        self.backend.hash(blocks, len, plan.salt_hash.0, hashes, &mut scratch.workspace);
+        self.backend.hash(blocks, len, plan.salt_hash.0, cells(hashes), &mut scratch.workspace);
     }
 
-    /// Chains the hashes of a lane's next blocks; `rows` are those of the whole lane.
-    pub(crate) fn chain_blocks(&self, lane: &mut Lane<'_>, mut hashes: &[u64], rows: &mut [u128]) {
-        while !hashes.is_empty() {
-            let together = lay_out(slice::from_mut(lane), hashes.len());
-            let now = hashes.split_off(..together).expect("at most all of them");
-            self.backend.chain(now, lane, rows);
-        }
-    }
-
-    /// A planned request before its first block. Its task's rows start at `first_row`.
-    #[inline(always)]
-    pub(crate) fn lane<'a>(
+    /// Chains the hashes of a request's blocks from `start` on, after the sequence hash of the block
+    /// before. Gives that of the last one. `rows` are those of the whole request.
+    pub(crate) fn chain_blocks(
         &self,
-        request: &Request<'a>,
+        request: &Request<'_>,
         plan: &Plan,
-        first_row: usize,
-    ) -> Lane<'a> {
+        start: usize,
+        state: Option<u64>,
+        mut hashes: &[u64],
+        rows: &mut [S::Row],
+    ) -> Option<u64> {
+        let mut lane = self.lane(request, plan, (cells(S::Row::words_mut(rows)), None));
+        lane.take_places(start);
+        lane.state = state;
+        while !hashes.is_empty() {
+            let together = lay_out(slice::from_mut(&mut lane), hashes.len());
+            let now = hashes.split_off(..together).expect("at most all of them");
+            self.backend.chain(now, &mut lane);
+        }
+        lane.state
+    }
+
+    /// A planned request before its first block.
+    #[inline(always)]
+    fn lane<'a>(&self, request: &Request<'a>, plan: &Plan, (rows, hashes): Place<'a>) -> Lane<'a> {
         Lane {
             blocks: tokens(request),
             left: plan.shape.blocks(),
-            row: plan.first_row - first_row,
+            rows,
+            hashes,
             position: request.first_block(),
             seed: plan.salt_hash.0,
             chain: ChainKeys::new(self.planner.chain_seed(plan)),
-            state: request.parent.map(|parent| parent.current_sequence_hash().0),
+            state: request.state(),
             ..Lane::default()
         }
     }
 
     /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
     /// of them, then what is left of few blocks together, and the others one by one.
-    fn run_group(
-        &self,
-        len: usize,
-        mut lanes: &mut [Lane<'_>],
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
+    fn run_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         let fewest = *self.backend.lanes(len).start();
         while lanes.len() > 1 && lanes.len() >= fewest {
             let count = lanes[0].left;
             if count < SHORTEST_WALK && lanes.len() < MAX_LANES {
                 break;
             }
-            self.advance(count, len, lanes, arena, workspace);
+            self.advance(count, len, lanes, workspace);
             let done = lanes.iter().take_while(|lane| lane.left == 0).count();
             lanes = &mut lanes[done..];
         }
@@ -304,26 +276,20 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let few = lanes.partition_point(|lane| lane.left < MAX_LANES);
         let (few, many) = lanes.split_at_mut(few);
         if few.iter_mut().all(|lane| packs_to_its_end(lane)) {
-            self.backend.walk_ends(len, few, arena, workspace);
+            self.backend.walk_ends(len, few, workspace);
         }
         for lane in few.iter_mut().chain(many) {
-            self.walk_to_end(len, lane, arena, workspace);
+            self.walk_to_end(len, lane, workspace);
         }
     }
 
     /// Takes one lane to its end.
     #[inline(always)]
-    fn walk_to_end(
-        &self,
-        len: usize,
-        lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
+    fn walk_to_end(&self, len: usize, lane: &mut Lane<'_>, workspace: &mut Workspace) {
         while lane.left > 0 {
             let left = lane.left;
             let together = lay_out(slice::from_mut(lane), left);
-            self.backend.walk_one(together, len, lane, arena, workspace);
+            self.backend.walk_one(together, len, lane, workspace);
         }
     }
 
@@ -333,12 +299,11 @@ impl<S: Scheme> Batch<'_, '_, S> {
         mut count: usize,
         len: usize,
         lanes: &mut [Lane<'_>],
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         while count > 0 {
             let together = lay_out(lanes, count);
-            self.backend.walk(together, len, lanes, arena, workspace);
+            self.backend.walk(together, len, lanes, workspace);
             count -= together;
         }
     }

@@ -26,6 +26,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::slice;
@@ -157,7 +158,6 @@ impl Backend {
         count: usize,
         len: usize,
         lanes: &mut [Lane<'_>],
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         if count == 0 {
@@ -165,21 +165,21 @@ impl Backend {
         }
         // Side by side, lanes go straight from blocks to rows; and one packing to a loop keeps
         // scalar shifts in registers.
-        let alone = lanes.len() == 1 || arena.hashes.is_some();
+        let alone = lanes.len() == 1 || lanes[0].hashes.is_some();
         debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if !alone && self.has_vector_lanes(len) => {
-                avx512::walk::<false>(count, len, lanes, arena, workspace);
+                avx512::walk::<false>(count, len, lanes, workspace);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma if !alone && self.has_vector_lanes(len) => {
-                avx512::walk::<true>(count, len, lanes, arena, workspace);
+                avx512::walk::<true>(count, len, lanes, workspace);
             }
-            _ if !alone && pack_alike(lanes) => scalar::walk(count, len, lanes, arena, workspace),
+            _ if !alone && pack_alike(lanes) => scalar::walk(count, len, lanes, workspace),
             _ => {
                 for lane in lanes {
-                    self.walk_one(count, len, lane, arena, workspace);
+                    self.walk_one(count, len, lane, workspace);
                 }
             }
         }
@@ -191,35 +191,28 @@ impl Backend {
         count: usize,
         len: usize,
         lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         let blocks = lane.take(count * len);
-        self.walk_over(count, len, blocks, lane, arena, workspace);
-        self.settle(lane, arena);
+        self.walk_over(count, len, blocks, lane, workspace);
+        self.settle(lane);
     }
 
     /// Takes lanes to their ends, which are near: a few blocks each, whose rows a lane packs alike.
-    pub(crate) fn walk_ends(
-        self,
-        len: usize,
-        lanes: &mut [Lane<'_>],
-        arena: &mut Arena<'_>,
-        workspace: &mut Workspace,
-    ) {
+    pub(crate) fn walk_ends(self, len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if len > LONGEST_FOLDED => {
-                avx512::walk_ends::<false>(len, lanes, arena, workspace);
+                avx512::walk_ends::<false>(len, lanes, workspace);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma if len > LONGEST_FOLDED => {
-                avx512::walk_ends::<true>(len, lanes, arena, workspace);
+                avx512::walk_ends::<true>(len, lanes, workspace);
             }
             _ => {
                 for lane in lanes {
-                    self.walk(lane.left, len, slice::from_mut(lane), arena, workspace);
+                    self.walk(lane.left, len, slice::from_mut(lane), workspace);
                 }
             }
         }
@@ -234,29 +227,28 @@ impl Backend {
         len: usize,
         blocks: &[u8],
         lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         let places = lane.take_places(count);
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if avx512::walks_over(blocks, len) => {
-                return avx512::walk_over::<false>(blocks, places, lane, arena, workspace, len);
+                return avx512::walk_over::<false>(blocks, places, lane, workspace, len);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma if avx512::walks_over(blocks, len) => {
-                return avx512::walk_over::<true>(blocks, places, lane, arena, workspace, len);
+                return avx512::walk_over::<true>(blocks, places, lane, workspace, len);
             }
             _ => {}
         }
-        if let Some(hashes) = &mut arena.hashes {
-            let hashes = &mut hashes[places.clone()];
+        if let Some(hashes) = lane.hashes {
+            let hashes = &hashes[places.clone()];
             self.hash(blocks, len, lane.seed, hashes, workspace);
-            return scalar::chain_alone(hashes, lane, &mut arena.rows[places]);
+            return scalar::chain_kept(hashes, lane, &lane.rows[places]);
         }
         let hints = workspace.hints;
         let keys = workspace.keys_alone(lane.seed, len);
-        let rows = &mut arena.rows[..places.end];
+        let rows = &lane.rows[..places.end];
         // The scalar stripes fetch by themselves.
         let by_place = fetch_distance(blocks, lane.next);
         let by_place = by_place.filter(|_| self != Self::Scalar || len <= LONGEST_FOLDED);
@@ -289,10 +281,9 @@ impl Backend {
     /// Chains the block that [`walk_over`](Self::walk_over) has left unchained: before anything else
     /// is done with a lane than walking over further blocks, and before its rows are packed
     /// otherwise.
-    pub(crate) fn settle(self, lane: &mut Lane<'_>, arena: &mut Arena<'_>) {
+    pub(crate) fn settle(self, lane: &mut Lane<'_>) {
         // A chain by itself has no lanes: all backends chain alike.
-        let next = lane.row;
-        scalar::settle(lane, &mut arena.rows[..next]);
+        scalar::settle(lane, &lane.rows[..lane.row]);
     }
 }
 
@@ -308,7 +299,7 @@ impl Backend {
         blocks: &[u8],
         len: usize,
         seed: u64,
-        hashes: &mut [u64],
+        hashes: &[Cell<u64>],
         workspace: &mut Workspace,
     ) {
         #[cfg(target_arch = "x86_64")]
@@ -359,24 +350,23 @@ impl Backend {
         count: usize,
         counting: &Counting<'_>,
         lane: &mut Lane<'_>,
-        arena: &mut Arena<'_>,
         workspace: &mut Workspace,
     ) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::walk_counting::<false>(count, counting, lane, arena, workspace),
+            Self::Avx512 => avx512::walk_counting::<false>(count, counting, lane, workspace),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Ifma => {
-                avx512::walk_counting::<true>(count, counting, lane, arena, workspace);
+                avx512::walk_counting::<true>(count, counting, lane, workspace);
             }
             _ => unreachable!("{self} does not count"),
         }
     }
 
     /// Chains the hashes of a lane's next blocks, which are not in its bytes, and packs their rows.
-    pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
+    pub(crate) fn chain(self, hashes: &[u64], lane: &mut Lane<'_>) {
         let places = lane.take_places(hashes.len());
-        scalar::chain_alone(hashes, lane, &mut rows[places]);
+        scalar::chain_alone(hashes, lane, &lane.rows[places]);
     }
 }
 
@@ -449,21 +439,21 @@ pub(crate) struct Counting<'a> {
     pub(crate) first: u64,
 }
 
-/// Where the results of a call go: one element a block.
-pub(crate) struct Arena<'a> {
-    pub(crate) rows: &'a mut [u128],
-    /// The block hashes, if they are an output.
-    pub(crate) hashes: Option<&'a mut [u64]>,
-}
-
-/// One request under way: what is left of its blocks, and what it goes on from.
+/// One request under way: what is left of its blocks, what it goes on from, and where its results go.
+///
+/// Those are cells, since lanes that go side by side are copied and written in turn; each lane's are
+/// its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lane<'a> {
     /// The blocks still to hash, back to back, and maybe more.
     pub(crate) blocks: &'a [u8],
     /// How many they are.
     pub(crate) left: usize,
-    /// The place of the next one in the arena.
+    /// The rows of all its blocks, those before the next one among them.
+    pub(crate) rows: &'a [Cell<u128>],
+    /// Their block hashes, if those are an output.
+    pub(crate) hashes: Option<&'a [Cell<u64>]>,
+    /// The place of the next one in both.
     pub(crate) row: usize,
     /// The place of the next one in its lineage.
     pub(crate) position: u64,
@@ -495,7 +485,7 @@ impl<'a> Lane<'a> {
 
     /// Takes the places of the next `count` blocks.
     #[inline(always)]
-    fn take_places(&mut self, count: usize) -> Range<usize> {
+    pub(crate) fn take_places(&mut self, count: usize) -> Range<usize> {
         let places = self.row..self.row + count;
         self.left -= count;
         self.row += count;

@@ -5,10 +5,13 @@
 //! blocks do not fill it; there, several requests are chained side by side, over hashes that
 //! were worked out before.
 
+use std::array;
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-use super::{Arena, Lane, Workspace};
+use super::{Lane, Workspace};
 use crate::fetch::fetch;
+use crate::output::cells;
 use crate::xxh3::keys::{BlockKeys, ChainKeys, Words};
 use crate::xxh3::scalar::{
     Chain, avalanche, chain_step, hash_up_to_8, sum_9_to_16, sum_folds, sum_stripes,
@@ -55,7 +58,7 @@ macro_rules! with_hash_of {
 }
 
 /// Hashes the blocks of one schedule, back to back in `blocks`.
-pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &mut [u64]) {
+pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &[Cell<u64>]) {
     with_hash_of!(keys, hash_each(blocks, hashes))
 }
 
@@ -64,10 +67,10 @@ pub(super) fn hash_each(
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
     blocks: &[u8],
-    hashes: &mut [u64],
+    hashes: &[Cell<u64>],
 ) {
     for (block, out) in blocks.chunks_exact(length).zip(hashes) {
-        *out = finish(sum(block));
+        out.set(finish(sum(block)));
     }
 }
 
@@ -79,19 +82,14 @@ const TILE: usize = 64;
 
 /// Chains the hashes of every lane's tile and packs the rows from each lane's place on. All
 /// lanes pack alike.
-fn chain(
-    lanes: &mut [Lane<'_>],
-    places: [usize; MAX_LANES],
-    tiles: [&[u64]; MAX_LANES],
-    arena: &mut Arena<'_>,
-) {
+fn chain(lanes: &mut [Lane<'_>], places: [usize; MAX_LANES], tiles: [&[u64]; MAX_LANES]) {
     let ([t0, t1, t2, t3], [p0, p1, p2, p3]) = (tiles, places);
     match lanes {
         [] => {}
-        [a] => chain_side_by_side([a], [p0], [t0], arena),
-        [a, b] => chain_side_by_side([a, b], [p0, p1], [t0, t1], arena),
-        [a, b, c] => chain_side_by_side([a, b, c], [p0, p1, p2], [t0, t1, t2], arena),
-        [a, b, c, d] => chain_side_by_side([a, b, c, d], [p0, p1, p2, p3], [t0, t1, t2, t3], arena),
+        [a] => chain_side_by_side([a], [p0], [t0]),
+        [a, b] => chain_side_by_side([a, b], [p0, p1], [t0, t1]),
+        [a, b, c] => chain_side_by_side([a, b, c], [p0, p1, p2], [t0, t1, t2]),
+        [a, b, c, d] => chain_side_by_side([a, b, c, d], [p0, p1, p2, p3], [t0, t1, t2, t3]),
         _ => unreachable!("a call has at most {MAX_LANES} lanes"),
     }
 }
@@ -100,26 +98,24 @@ fn chain_side_by_side<const N: usize>(
     lanes: [&mut Lane<'_>; N],
     places: [usize; N],
     tiles: [&[u64]; N],
-    arena: &mut Arena<'_>,
 ) {
     let count = tiles[0].len();
     let packing = Packing::new(lanes[0].fragment_bits);
-    let windows = places.map(|place| place..place + count);
-    let rows = arena.rows.get_disjoint_mut(windows).expect("each lane has rows of its own");
+    let rows: [_; N] = array::from_fn(|lane| &lanes[lane].rows[places[lane]..][..count]);
     let keys = lanes.each_ref().map(|lane| lane.chain);
     let mut prefixes = lanes.each_ref().map(|lane| lane.prefix);
     let mut states = [0; N];
     for lane in 0..N {
         let (state, row) =
             packing.first(lanes[lane].state, tiles[lane][0], keys[lane], prefixes[lane]);
-        rows[lane][0] = row;
+        rows[lane][0].set(row);
         states[lane] = state;
     }
     for i in 1..count {
         for lane in 0..N {
             prefixes[lane] += packing.step();
             let state = chain_step(states[lane], tiles[lane][i], keys[lane]);
-            rows[lane][i] = packing.row(prefixes[lane], state, states[lane]);
+            rows[lane][i].set(packing.row(prefixes[lane], state, states[lane]));
             states[lane] = state;
         }
     }
@@ -130,20 +126,29 @@ fn chain_side_by_side<const N: usize>(
 }
 
 /// Chains the hashes of one lane and packs the rows.
-pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &mut [u128]) {
+pub(super) fn chain_alone(hashes: &[u64], lane: &mut Lane<'_>, rows: &[Cell<u128>]) {
+    chain_each(hashes.iter().copied(), lane, rows);
+}
+
+/// [`chain_alone`] over hashes that are an output.
+pub(super) fn chain_kept(hashes: &[Cell<u64>], lane: &mut Lane<'_>, rows: &[Cell<u128>]) {
+    chain_each(hashes.iter().map(Cell::get), lane, rows);
+}
+
+#[inline(always)]
+fn chain_each(hashes: impl Iterator<Item = u64>, lane: &mut Lane<'_>, rows: &[Cell<u128>]) {
     let mut lineage = Lineage::of(lane);
-    for (&hash, row) in hashes.iter().zip(rows) {
-        *row = lineage.link(hash);
+    for (hash, row) in hashes.zip(rows) {
+        row.set(lineage.link(hash));
     }
     lineage.give_back(lane);
 }
 
 /// Chains the block of a lane that was left unchained. The rows end with its own.
 #[inline]
-pub(super) fn settle(lane: &mut Lane<'_>, rows: &mut [u128]) {
+pub(super) fn settle(lane: &mut Lane<'_>, rows: &[Cell<u128>]) {
     if let Some(hash) = lane.unchained.take() {
-        let last = rows.len() - 1;
-        chain_alone(&[hash], lane, &mut rows[last..]);
+        chain_alone(&[hash], lane, &rows[rows.len() - 1..]);
     }
 }
 
@@ -214,13 +219,7 @@ pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
 const SHORTEST_ALONE: usize = 64;
 
 /// `hash`, then `chain`, a tile at a time.
-pub(super) fn walk(
-    count: usize,
-    len: usize,
-    lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
-    workspace: &mut Workspace,
-) {
+pub(super) fn walk(count: usize, len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
     let mut tiles = [[0; TILE]; MAX_LANES];
     let mut places = [0; MAX_LANES];
     let mut left = count;
@@ -229,9 +228,9 @@ pub(super) fn walk(
         for (i, (lane, tile)) in lanes.iter_mut().zip(&mut tiles).enumerate() {
             let blocks = lane.take(count * len);
             places[i] = lane.take_places(count).start;
-            hash(blocks, workspace.keys(i, lane.seed, len), &mut tile[..count]);
+            hash(blocks, workspace.keys(i, lane.seed, len), cells(&mut tile[..count]));
         }
-        chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]), arena);
+        chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]));
         left -= count;
     }
 }
@@ -242,7 +241,7 @@ pub(super) fn walk_over(
     ahead: usize,
     blocks: &[u8],
     lane: &mut Lane<'_>,
-    rows: &mut [u128],
+    rows: &[Cell<u128>],
     keys: &BlockKeys,
 ) {
     let fetch = |block: &[u8]| fetch(block.as_ptr().wrapping_add(ahead));
@@ -263,16 +262,16 @@ pub(super) fn walk_in_stages(
     fetch: impl Fn(&[u8]),
     blocks: &[u8],
     lane: &mut Lane<'_>,
-    rows: &mut [u128],
+    rows: &[Cell<u128>],
 ) {
     let mut blocks = blocks.chunks_exact(length);
     let first = rows.len() - blocks.len() - usize::from(lane.unchained.is_some());
-    let mut rows = rows[first..].iter_mut();
+    let mut rows = rows[first..].iter();
     let mut lineage = Lineage::of(lane);
     if !lineage.begun
         && let (Some(block), Some(row)) = (blocks.next(), rows.next())
     {
-        *row = lineage.link(finish(sum(block)));
+        row.set(lineage.link(finish(sum(block))));
     }
     let unchained = lane.unchained.or_else(|| blocks.next().map(|block| finish(sum(block))));
     lane.unchained = unchained;
@@ -282,18 +281,18 @@ pub(super) fn walk_in_stages(
     let mut summed = sum(block);
     for (block, row) in blocks.zip(&mut rows) {
         fetch(block);
-        *row = lineage.go_on(hash);
+        row.set(lineage.go_on(hash));
         hash = finish(summed);
         summed = sum(block);
     }
     if let Some(row) = rows.next() {
-        *row = lineage.go_on(hash);
+        row.set(lineage.go_on(hash));
     }
     hash = finish(summed);
     lane.unchained = match rows.next() {
         // Nothing comes after it.
         Some(row) if lane.left == 0 => {
-            *row = lineage.go_on(hash);
+            row.set(lineage.go_on(hash));
             None
         }
         _ => Some(hash),

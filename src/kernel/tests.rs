@@ -1,13 +1,15 @@
 //! Every backend that this CPU has against `xxhash-rust`.
 
-use std::env;
+use std::cell::Cell;
+use std::{env, slice};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Arena, Backend, Counting, Lane, MAX_LANES, SHORTEST_BY_EIGHTS, Workspace};
+use super::{Backend, Counting, Lane, MAX_LANES, SHORTEST_BY_EIGHTS, Workspace};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::fetch::Hints;
+use crate::output::cells;
 use crate::xxh3::keys::ChainKeys;
 
 /// Seeds at the ends of the range, in the middle, and in use: 0 (long inputs take the default
@@ -54,8 +56,8 @@ fn hash_all(
     let count = blocks.len() / len;
     let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
     let lane = Lane { blocks, left: count, seed, fragment_bits: 54, ..Lane::default() };
-    let mut arena = Arena { rows: &mut rows, hashes: Some(&mut hashes) };
-    backend.walk(count, len, &mut [lane], &mut arena, workspace);
+    let mut lane = Lane { rows: cells(&mut rows), hashes: Some(cells(&mut hashes)), ..lane };
+    backend.walk(count, len, slice::from_mut(&mut lane), workspace);
     hashes
 }
 
@@ -201,11 +203,13 @@ impl Case {
     }
 
     /// Before its first block, with bytes that are equal to its own.
-    fn lane<'a>(&self, blocks: &'a [u8], count: usize, row: usize) -> Lane<'a> {
+    fn lane<'a>(&self, blocks: &'a [u8], rows: &'a [Cell<u128>]) -> Lane<'a> {
         Lane {
             blocks,
-            left: count,
-            row,
+            left: rows.len(),
+            rows,
+            hashes: None,
+            row: 0,
             position: 7,
             seed: self.seed,
             chain: ChainKeys::new(self.chain_seed),
@@ -411,26 +415,28 @@ fn lanes_with_few_blocks_come_to_their_ends() {
             let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
             let mut row = 0;
             let mut lanes = Vec::new();
+            let (row_cells, hash_cells) = (cells(&mut rows), cells(&mut hashes));
             // A prompt may go on past the blocks that are asked for.
             let longer: Vec<Vec<u8>> =
                 cases.iter().map(|case| [&case.bytes[..], &sample(2 * len)].concat()).collect();
             for ((case, &count), bytes) in cases.iter().zip(counts).zip(&longer) {
-                lanes.push(case.lane(bytes, count, row));
+                let places = row..row + count;
+                let hashes = keep.then_some(&hash_cells[places.clone()]);
+                lanes.push(Lane { hashes, ..case.lane(bytes, &row_cells[places.clone()]) });
                 let expected = case.expected();
-                expected_rows[row..row + count].copy_from_slice(&expected.rows);
+                expected_rows[places.clone()].copy_from_slice(&expected.rows);
                 if keep {
-                    expected_hashes[row..row + count].copy_from_slice(&expected.hashes);
+                    expected_hashes[places].copy_from_slice(&expected.hashes);
                 }
                 row += count;
             }
-            let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
-            backend.walk_ends(len, &mut lanes, &mut arena, &mut workspace(hints));
+            backend.walk_ends(len, &mut lanes, &mut workspace(hints));
             let what = format!("{backend}, {counts:?} blocks of {len}");
-            assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{what}");
             for (lane, case) in lanes.iter().zip(&cases) {
                 let Expected { state, prefix, .. } = case.expected();
                 assert_eq!((lane.left, lane.state, lane.prefix), (0, state, prefix), "{what}");
             }
+            assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{what}");
         }
     }
 }
@@ -445,7 +451,7 @@ fn check_walk(backend: Backend, hints: Hints, cases: &[Case], count: usize, keep
     check_walk_over(&blocks, backend, cases, count, keep, &mut workspace(hints));
 }
 
-/// What is in the arena where no lane may write.
+/// What is where no lane may write.
 const UNTOUCHED: u8 = 0xa5;
 
 /// Checks a walk over copies of the cases' bytes: what it writes, what it leaves alone, and what
@@ -470,14 +476,17 @@ fn check_walk_over(
         let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); room];
         let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); room];
         let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
+        let (row_cells, hash_cells) = (cells(&mut rows), cells(&mut hashes));
         let mut lanes: Vec<Lane<'_>> = cases
             .iter()
             .enumerate()
-            .map(|(i, case)| case.lane(blocks[i], count, place(i)))
+            .map(|(i, case)| {
+                let hashes = keep.then_some(&hash_cells[place(i)..][..count]);
+                Lane { hashes, ..case.lane(blocks[i], &row_cells[place(i)..][..count]) }
+            })
             .collect();
-        let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
-        backend.walk(first, len, &mut lanes, &mut arena, workspace);
-        backend.walk(count - first, len, &mut lanes, &mut arena, workspace);
+        backend.walk(first, len, &mut lanes, workspace);
+        backend.walk(count - first, len, &mut lanes, workspace);
         for (i, (lane, expected)) in lanes.iter().zip(&expected).enumerate() {
             let what = format!(
                 "{backend}, lane {i} of {}, {first} of {count} blocks of {len}",
@@ -487,12 +496,11 @@ fn check_walk_over(
             assert_eq!((lane.left, lane.position), (0, 7 + count as u64), "{what}");
             assert_eq!((lane.state, lane.prefix), (expected.state, expected.prefix), "{what}");
             assert_eq!(lane.unchained, None, "{what}");
+            assert_eq!(lane.row, count, "{what}");
+            assert!(lane.rows.iter().map(Cell::get).eq(expected.rows.iter().copied()), "{what}");
             let places = place(i)..place(i) + count;
-            assert_eq!(lane.row, places.end, "{what}");
-            assert_eq!(rows[places.clone()], expected.rows, "{what}");
             expected_rows[places.clone()].copy_from_slice(&expected.rows);
             if keep {
-                assert_eq!(hashes[places.clone()], expected.hashes, "{what}");
                 expected_hashes[places].copy_from_slice(&expected.hashes);
             }
         }
@@ -655,8 +663,9 @@ fn check_counting(backend: Backend, slots: usize, count: usize, first: u64) {
     let expected = case.expected();
     for keep in [false, true] {
         let (mut rows, mut hashes) = (vec![0; count], vec![0; count]);
-        let mut arena = Arena { rows: &mut rows, hashes: keep.then_some(&mut hashes) };
         let mut lane = Lane {
+            rows: cells(&mut rows),
+            hashes: keep.then_some(cells(&mut hashes)),
             left: count,
             seed: case.seed,
             chain: ChainKeys::new(case.chain_seed),
@@ -667,10 +676,10 @@ fn check_counting(backend: Backend, slots: usize, count: usize, first: u64) {
         };
         let block: Vec<u8> = (0..slots).flat_map(|_| frame(0)).collect();
         let counting = Counting { block: &block, slot_bytes: 13, offset: 1, first };
-        backend.walk_counting(count, &counting, &mut lane, &mut arena, &mut Workspace::default());
+        backend.walk_counting(count, &counting, &mut lane, &mut Workspace::default());
         let what = format!("{backend}, {count} blocks of {slots} slots from {first}");
+        assert_eq!((lane.left, lane.position), (0, count as u64));
         assert_eq!(rows, expected.rows, "{what}");
         assert!(!keep || hashes == expected.hashes, "{what}");
-        assert_eq!((lane.left, lane.position), (0, count as u64));
     }
 }

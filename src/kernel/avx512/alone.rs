@@ -4,10 +4,10 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::LANES;
 use super::chain::RowsInTurn;
 use super::vector::{barrier, finish, start_avalanche};
-use crate::kernel::{Arena, Lane, scalar};
+use super::{LANES, keep};
+use crate::kernel::{Lane, scalar};
 use crate::xxh3::scalar::Chain;
 
 /// Sums eight blocks of one request.
@@ -114,17 +114,12 @@ impl<S: Sum> Beside for Links<'_, S> {
 /// its rows are packed, from sequence hashes that were written one by one and are read as vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_alone<S: Sum>(
-    places: Range<usize>,
-    lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
-    sum: S,
-) {
-    let (eights, rest) = arena.rows[places.clone()].as_chunks_mut::<LANES>();
-    let mut kept = arena.hashes.as_mut().map(|hashes| hashes[places].chunks_mut(LANES));
+pub(super) fn walk_alone<S: Sum>(places: Range<usize>, lane: &mut Lane<'_>, sum: S) {
+    let (eights, rest) = lane.rows[places.clone()].as_chunks::<LANES>();
+    let mut kept = lane.hashes.map(|hashes| hashes[places].chunks(LANES));
     let mut keep = |hashes: &[u64; LANES]| {
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
-            kept.copy_from_slice(&hashes[..kept.len()]);
+            keep(kept, hashes);
         }
     };
     let count = eights.len();
@@ -150,7 +145,7 @@ pub(super) fn walk_alone<S: Sum>(
         let sum = unsafe { sum.sum(blocks(eight), &mut links) };
         links.end();
         if eight > 2 {
-            packing.pack(&states[1 - now], &mut eights[eight - 3]);
+            packing.pack(&states[1 - now], &eights[eight - 3]);
         }
         hashes[now] = bytemuck::cast(finish(start_avalanche(sum)));
         keep(&hashes[now]);
@@ -161,18 +156,18 @@ pub(super) fn walk_alone<S: Sum>(
         keep(&last_hashes);
     }
     if count > 2 {
-        packing.pack(&states[(count - 1) % 2], &mut eights[count - 3]);
+        packing.pack(&states[(count - 1) % 2], &eights[count - 3]);
     }
     let last_two = count.saturating_sub(2)..count;
     for eight in last_two.clone() {
         Links::<S>::begin(&mut line, &hashes[eight % 2], &mut states[eight % 2]).end();
     }
     for eight in last_two {
-        packing.pack(&states[eight % 2], &mut eights[eight]);
+        packing.pack(&states[eight % 2], &eights[eight]);
     }
     lane.state = line.begun.then_some(line.state);
     lane.prefix = packing.prefix();
-    scalar::chain_alone(&last_hashes[..rest.len()], lane, rest);
+    scalar::chain_alone(&last_hashes, lane, rest);
 }
 
 /// Hashes of blocks, of which there are some, with nothing beside. Once in the program for each kind of

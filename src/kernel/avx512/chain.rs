@@ -2,6 +2,8 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::cell::Cell;
+use std::ptr;
 
 use super::vector::{XOR3, finish, fold, start_avalanche, swap_bytes, words};
 use super::{LANES, of_lanes};
@@ -136,7 +138,7 @@ impl RowsInTurn {
     /// Packs eight rows, from the sequence hash of the block before and those of their own.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    pub(super) fn pack(&mut self, states: &[u64; LANES + 1], rows: &mut [u128; LANES]) {
+    pub(super) fn pack(&mut self, states: &[u64; LANES + 1], rows: &[Cell<u128>; LANES]) {
         let parents = words(states.first_chunk().expect("eight and one more"));
         let currents = words(states.last_chunk().expect("eight and one more"));
         let (low, high) = self.packing.pack(self.prefixes, currents, parents);
@@ -144,10 +146,12 @@ impl RowsInTurn {
         // Each low half beside its high half; those are counted on from eight.
         let first_four = words(&[0, 8, 1, 9, 2, 10, 3, 11]);
         let last_four = words(&[4, 12, 5, 13, 6, 14, 7, 15]);
-        *rows = bytemuck::cast([
+        let packed = [
             _mm512_permutex2var_epi64(low, first_four, high),
             _mm512_permutex2var_epi64(low, last_four, high),
-        ]);
+        ];
+        // SAFETY: so many cells, next to each other, which may be written by way of a shared reference.
+        unsafe { ptr::from_ref(rows).cast_mut().cast::<[__m512i; 2]>().write_unaligned(packed) }
     }
 
     /// That of the next row.

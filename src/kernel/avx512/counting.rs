@@ -2,11 +2,12 @@
 //! a vector, without their bytes ever being written.
 
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::ops::Range;
 
-use super::LANES;
 use super::vector::{finish, fold, start_avalanche, words};
-use crate::kernel::{Arena, Counting, Lane, scalar};
+use super::{LANES, keep};
+use crate::kernel::{Counting, Lane, scalar};
 use crate::xxh3::keys::{MAX_FOLDS, length_term};
 use crate::xxh3::{FIRST_PASS_FOLDS, LONGEST_ONE_PASS, fold_count, fold_input};
 
@@ -70,7 +71,6 @@ pub(super) fn walk<const IFMA: bool>(
     count: usize,
     counting: &Counting<'_>,
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
     keys: &[[u64; 2]; MAX_FOLDS],
     places: &mut Places,
 ) {
@@ -94,27 +94,27 @@ pub(super) fn walk<const IFMA: bool>(
 
     let window = lane.take_places(count);
     let mut hashes = [0; LANES];
-    let mut rows: &mut [u128] = &mut [];
-    let mut kept = arena.hashes.as_mut().map(|hashes| hashes[window.clone()].chunks_mut(LANES));
-    for next_rows in arena.rows[window].chunks_mut(LANES) {
+    let mut rows: &[Cell<u128>] = &[];
+    let mut kept = lane.hashes.map(|hashes| hashes[window.clone()].chunks(LANES));
+    for next_rows in lane.rows[window].chunks(LANES) {
         let mut sum = _mm512_set1_epi64(length_term(len) as i64);
         sum = add(sum, 0..first_pass, numbers);
         // In two parts, so that the CPU finds both kinds of work within its reach.
         let half = rows.len() / 2;
-        scalar::chain_alone(&hashes[..half], lane, &mut rows[..half]);
+        scalar::chain_alone(&hashes[..half], lane, &rows[..half]);
         if first_pass < folds {
             sum = add(finish(start_avalanche(sum)), first_pass..folds, numbers);
         }
         let hashed = finish(start_avalanche(sum));
         numbers = _mm512_add_epi64(numbers, next);
-        scalar::chain_alone(&hashes[half..rows.len()], lane, &mut rows[half..]);
+        scalar::chain_alone(&hashes[half..], lane, &rows[half..]);
         hashes = bytemuck::cast(hashed);
         rows = next_rows;
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
-            kept.copy_from_slice(&hashes[..rows.len()]);
+            keep(kept, &hashes);
         }
     }
-    scalar::chain_alone(&hashes[..rows.len()], lane, rows);
+    scalar::chain_alone(&hashes, lane, rows);
 }
 
 /// Adds some folds; `numbers` are the first of each block.

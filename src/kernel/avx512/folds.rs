@@ -10,7 +10,7 @@ use super::vector::{
 };
 use super::{LANES, of_lanes};
 use crate::fetch::{Hints, fetch_start};
-use crate::kernel::{Arena, Lane};
+use crate::kernel::Lane;
 use crate::xxh3::pieces::{MAX_ROWS, Pass, Pieces};
 use crate::xxh3::{LONGEST_ONE_PASS, STRIPE_BYTES};
 
@@ -41,13 +41,12 @@ macro_rules! with_folds {
 pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
     count: usize,
     lanes: &mut [Lane<'_>; LANES],
-    arena: &mut Arena<'_>,
     pieces: &Pieces,
 ) {
     let len = pieces.len();
     let seeds = of_lanes(lanes, |lane| lane.seed);
     with_folds!(pieces, seeds, |folds| {
-        walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
+        walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
             // SAFETY: the pieces of a length do not reach past its end.
             unsafe { folds.sum::<IFMA, FETCH>(blocks, &mut ()) }
         });
@@ -60,7 +59,6 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     blocks: &[u8],
     places: Range<usize>,
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
     pieces: &Pieces,
 ) {
     fetch_start(lane.next, Hints(FETCH));
@@ -68,7 +66,7 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     let seeds = [lane.seed];
     with_folds!(pieces, seeds, |folds| {
         let request = Request::<IFMA, FETCH, _, _, _, _> { blocks, len, folds };
-        walk_alone(places, lane, arena, request);
+        walk_alone(places, lane, request);
     });
 }
 

@@ -25,9 +25,10 @@ pub(super) mod vector;
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::__m128i;
+use std::cell::Cell;
 use std::ops::{Range, RangeInclusive};
 
-use super::{Arena, Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
+use super::{Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
@@ -67,16 +68,15 @@ pub(super) fn walk<const IFMA: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     if let Ok(eight) = lanes.try_into() {
-        walk_eight::<IFMA>(count, len, eight, arena, workspace);
+        walk_eight::<IFMA>(count, len, eight, workspace);
     } else {
         // Lanes without a request are copies of the first one: they work out and write what it
         // does.
         let mut eight = std::array::from_fn(|i| lanes.get(i).copied().unwrap_or(lanes[0]));
-        walk_eight::<IFMA>(count, len, &mut eight, arena, workspace);
+        walk_eight::<IFMA>(count, len, &mut eight, workspace);
         lanes.copy_from_slice(&eight[..lanes.len()]);
     }
 }
@@ -92,19 +92,18 @@ pub(super) fn walk_over<const IFMA: bool>(
     blocks: &[u8],
     places: Range<usize>,
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
     len: usize,
 ) {
-    scalar::settle(lane, &mut arena.rows[..places.start]);
+    scalar::settle(lane, &lane.rows[..places.start]);
     let hints = workspace.hints;
     if len > LONGEST_FOLDED {
         let keys = workspace.keys_alone(lane.seed, len).stripes();
-        call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, arena, keys, len));
+        call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
     } else {
         workspace.pieces.set(len);
         let pieces = &workspace.pieces;
-        call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, arena, pieces));
+        call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
     }
 }
 
@@ -112,25 +111,23 @@ pub(super) fn walk_over<const IFMA: bool>(
 pub(super) fn walk_ends<const IFMA: bool>(
     len: usize,
     lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
-    call!(workspace.hints, stripes::walk_ends::<IFMA>(len, lanes, arena, workspace));
+    call!(workspace.hints, stripes::walk_ends::<IFMA>(len, lanes, workspace));
 }
 
 fn walk_eight<const IFMA: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     if len > LONGEST_FOLDED {
-        call!(workspace.hints, stripes::walk_stripes::<IFMA>(count, len, lanes, arena, workspace));
+        call!(workspace.hints, stripes::walk_stripes::<IFMA>(count, len, lanes, workspace));
     } else {
         workspace.pieces.set(len);
         let pieces = &workspace.pieces;
-        call!(workspace.hints, folds::walk_folds::<IFMA>(count, lanes, arena, pieces));
+        call!(workspace.hints, folds::walk_folds::<IFMA>(count, lanes, pieces));
     }
 }
 
@@ -139,7 +136,6 @@ pub(super) fn walk_counting<const IFMA: bool>(
     count: usize,
     counting: &Counting<'_>,
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     workspace.keys_alone(lane.seed, counting.block.len());
@@ -148,18 +144,24 @@ pub(super) fn walk_counting<const IFMA: bool>(
         unreachable!("only blocks that are folded are counted");
     };
     // SAFETY: a backend is called only where it is available.
-    unsafe { counting::walk::<IFMA>(count, counting, lane, arena, keys, places) };
+    unsafe { counting::walk::<IFMA>(count, counting, lane, keys, places) };
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash<const IFMA: bool>(
     blocks: &[u8],
     keys: &StripeKeys,
-    hashes: &mut [u64],
+    hashes: &[Cell<u64>],
     len: usize,
     hints: Hints,
 ) {
     call!(hints, stripes::hash::<IFMA>(blocks, keys, hashes, len));
+}
+
+/// Leaves hashes where they are kept, as many as there is room for.
+#[inline(always)]
+fn keep(kept: &[Cell<u64>], hashes: &[u64]) {
+    kept.iter().zip(hashes).for_each(|(kept, &hash)| kept.set(hash));
 }
 
 /// What each lane has of something.
@@ -170,10 +172,7 @@ fn of_lanes<T>(lanes: &[Lane<'_>; LANES], get: impl Fn(&Lane<'_>) -> T) -> [T; L
 
 /// Where the next `count` rows of each lane go.
 #[inline(always)]
-fn rows_of(lanes: &[Lane<'_>; LANES], rows: &mut [u128], count: usize) -> [*mut __m128i; LANES] {
-    let (room, rows) = (rows.len(), rows.as_mut_ptr());
-    of_lanes(lanes, |lane| {
-        assert!(lane.row + count <= room, "a row for every block");
-        rows.wrapping_add(lane.row).cast()
-    })
+fn rows_of(lanes: &[Lane<'_>; LANES], count: usize) -> [*mut __m128i; LANES] {
+    // Cells may be written by way of a shared reference.
+    of_lanes(lanes, |lane| lane.rows[lane.row..][..count].as_ptr().cast_mut().cast())
 }

@@ -10,7 +10,7 @@ use super::chain::{Chain, store};
 use super::vector::start_avalanche;
 use super::{LANES, of_lanes, rows_of};
 use crate::fetch::{FETCH_AHEAD, fetch, fetch_to_write};
-use crate::kernel::{Arena, Lane};
+use crate::kernel::Lane;
 
 /// Eight blocks, and for each the place whose bytes are to be fetched while it is read.
 pub(super) struct Blocks<'a, const FETCH: bool> {
@@ -103,11 +103,10 @@ pub(super) fn walk_eight<
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],
-    arena: &mut Arena<'_>,
     sum: S,
 ) {
     let mut chain = Chain::new(lanes);
-    let rows = rows_of(lanes, arena.rows, count);
+    let rows = rows_of(lanes, count);
     for rows in rows {
         (0..ROWS_AHEAD).step_by(LINE_ROWS).for_each(|row| fetch_to_write(rows.wrapping_add(row)));
     }

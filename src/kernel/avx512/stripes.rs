@@ -2,13 +2,14 @@
 //! blocks go together, whatever requests they are of.
 
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
-use super::{LANES, of_lanes};
+use super::{LANES, keep, of_lanes};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_start};
-use crate::kernel::{Arena, Lane, Workspace, scalar};
+use crate::kernel::{Lane, Workspace, scalar};
 use crate::xxh3::keys::{StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
@@ -19,7 +20,6 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>; LANES],
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     // Lanes of one seed share a schedule.
@@ -35,7 +35,7 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
     // become one straight line.
     macro_rules! walk_with {
         ($stripes:literal) => {
-            walk_eight::<IFMA, FETCH, _>(count, len, lanes, arena, |blocks| {
+            walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
                 // SAFETY: as many bytes are read as a block has.
                 unsafe { sum_stripes::<IFMA, FETCH, $stripes>(blocks, len, &keys) }
             })
@@ -55,15 +55,14 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
     blocks: &[u8],
     places: Range<usize>,
     lane: &mut Lane<'_>,
-    arena: &mut Arena<'_>,
     keys: &StripeKeys,
     len: usize,
 ) {
     fetch_start(lane.next, Hints(FETCH));
     let mut hashes = [0; LANES];
-    let mut rows: &mut [u128] = &mut [];
-    let eights = blocks.chunks(LANES * len).zip(arena.rows[places.clone()].chunks_mut(LANES));
-    let mut kept = arena.hashes.as_mut().map(|hashes| hashes[places].chunks_mut(LANES));
+    let mut rows: &[Cell<u128>] = &[];
+    let eights = blocks.chunks(LANES * len).zip(lane.rows[places.clone()].chunks(LANES));
+    let mut kept = lane.hashes.map(|hashes| hashes[places].chunks(LANES));
     let mut lineage = scalar::Lineage::of(lane);
     for (blocks, next_rows) in eights {
         let mut links = hashes.iter().zip(rows);
@@ -74,20 +73,20 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
             *merged =
                 unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             if let Some((&hash, row)) = links.next() {
-                *row = lineage.link(hash);
+                row.set(lineage.link(hash));
             }
         }
         for (&hash, row) in links {
-            *row = lineage.link(hash);
+            row.set(lineage.link(hash));
         }
         hashes = hashes_of::<IFMA>(len, merged);
         rows = next_rows;
         if let Some(kept) = kept.as_mut().and_then(Iterator::next) {
-            kept.copy_from_slice(&hashes[..rows.len()]);
+            keep(kept, &hashes);
         }
     }
     for (&hash, row) in hashes.iter().zip(rows) {
-        *row = lineage.link(hash);
+        row.set(lineage.link(hash));
     }
     lineage.give_back(lane);
 }
@@ -98,7 +97,6 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
 pub(super) fn walk_ends<const IFMA: bool, const FETCH: bool>(
     len: usize,
     lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
     workspace: &mut Workspace,
 ) {
     let mut merged = [_mm512_setzero_si512(); LANES];
@@ -115,13 +113,13 @@ pub(super) fn walk_ends<const IFMA: bool, const FETCH: bool>(
             owners[count] = index;
             count += 1;
             if count == LANES {
-                link_all::<IFMA>(len, merged, &owners, lanes, arena);
+                link_all::<IFMA>(len, merged, &owners, lanes);
                 count = 0;
             }
         }
     }
     if count > 0 {
-        link_all::<IFMA>(len, merged, &owners[..count], lanes, arena);
+        link_all::<IFMA>(len, merged, &owners[..count], lanes);
     }
 }
 
@@ -132,7 +130,6 @@ fn link_all<const IFMA: bool>(
     merged: [__m512i; LANES],
     owners: &[usize],
     lanes: &mut [Lane<'_>],
-    arena: &mut Arena<'_>,
 ) {
     let mut hashes = &hashes_of::<IFMA>(len, merged)[..];
     for owners in owners.chunk_by(|a, b| a == b) {
@@ -140,10 +137,10 @@ fn link_all<const IFMA: bool>(
         let now = hashes.split_off(..owners.len()).expect("a hash for each owner");
         lane.take(owners.len() * len);
         let places = lane.take_places(owners.len());
-        if let Some(kept) = &mut arena.hashes {
-            kept[places.clone()].copy_from_slice(now);
+        if let Some(kept) = lane.hashes {
+            keep(&kept[places.clone()], now);
         }
-        scalar::chain_alone(now, lane, &mut arena.rows[places]);
+        scalar::chain_alone(now, lane, &lane.rows[places]);
     }
 }
 
@@ -152,11 +149,11 @@ fn link_all<const IFMA: bool>(
 pub(super) fn hash<const IFMA: bool, const FETCH: bool>(
     blocks: &[u8],
     keys: &StripeKeys,
-    hashes: &mut [u64],
+    hashes: &[Cell<u64>],
     len: usize,
 ) {
-    for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks_mut(LANES)) {
-        hashes.copy_from_slice(&hash_eight::<IFMA, FETCH>(blocks, len, keys)[..hashes.len()]);
+    for (blocks, hashes) in blocks.chunks(LANES * len).zip(hashes.chunks(LANES)) {
+        keep(hashes, &hash_eight::<IFMA, FETCH>(blocks, len, keys));
     }
 }
 
