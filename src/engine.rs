@@ -10,11 +10,11 @@ use rayon::ThreadPool;
 use crate::error::EngineError;
 use crate::fan_out::Grain;
 use crate::kernel::Backend;
-use crate::lineages::Lineages;
-use crate::output::{Column, Output};
-use crate::plan::{Plan, Planner};
+use crate::lineages::{Lineages, OwnedLineage};
+use crate::output::{Column, Output, OutputColumns};
+use crate::plan::{Plan, Planned, Planner};
 use crate::pool::OwnPool;
-use crate::run::{Batch, Size};
+use crate::run::{Batch, Memory, Size};
 use crate::scheme::sealed::{General, Layout};
 use crate::scheme::{DynamoPlh, Scheme};
 
@@ -163,6 +163,51 @@ impl<S: Scheme> Engine<S> {
     ) {
         let Lineages { plans, rows, block_hashes, sequence_hashes, columns, memory } = lineages;
         *columns = self.columns;
+        self.hash_to(may_fan_out, requests, plans, memory, |blocks| {
+            let rows = Column::Together(room(rows, blocks));
+            let kept = self.columns.contains(Columns::BLOCK_HASHES);
+            let block_hashes = kept.then(|| Column::Together(room(block_hashes, blocks)));
+            let kept =
+                S::Row::LOSES_SEQUENCE_HASHES && self.columns.contains(Columns::SEQUENCE_HASHES);
+            (rows, block_hashes, kept.then(|| room(sequence_hashes, blocks)))
+        });
+    }
+
+    /// Hashes a batch to where each request's hashes stay: the [room](Self::room_for) made for it.
+    /// Gives its plans.
+    pub(crate) fn hash_apart<'m>(
+        &self,
+        requests: &[S::Request<'_>],
+        rooms: &mut [&mut OwnedLineage<S::Row>],
+        memory: &'m mut Lineages<S::Row>,
+    ) -> &'m [Planned] {
+        let Lineages { plans, memory, .. } = memory;
+        let (rows, block_hashes): (Vec<_>, Vec<_>) =
+            rooms.iter_mut().map(|room| room.columns_mut()).unzip();
+        self.hash_to(self.pool_here(), requests, plans, memory, |_| {
+            let kept = self.columns.contains(Columns::BLOCK_HASHES);
+            let block_hashes = block_hashes.into_iter().flatten();
+            let block_hashes = kept.then(|| Column::Apart(block_hashes.collect()));
+            (Column::Apart(rows), block_hashes, None)
+        });
+        for (room, plan) in rooms.iter_mut().zip(&*plans) {
+            if let Ok(plan) = plan {
+                room.describe(plan);
+            }
+        }
+        plans
+    }
+
+    /// Hashes a batch to the columns that `columns` has for so many blocks.
+    #[inline(always)]
+    fn hash_to<'o>(
+        &self,
+        may_fan_out: bool,
+        requests: &[S::Request<'_>],
+        plans: &'o mut Vec<Planned>,
+        memory: &mut Memory,
+        columns: impl FnOnce(usize) -> OutputColumns<'o, S::Row>,
+    ) {
         let batch: Batch<'_, '_, S> =
             Batch { backend: self.backend, planner: &self.planner, requests };
         plans.resize(requests.len(), Ok(Plan::default()));
@@ -174,18 +219,8 @@ impl<S: Scheme> Engine<S> {
             Some((.., rows)) => rows,
             None => batch.plan(plans, &mut memory.scratches.at_least(1)[0]),
         };
-        let mut output = Output {
-            plans,
-            first_row: 0,
-            rows: Column::Together(room(rows, blocks)),
-            block_hashes: self
-                .columns
-                .contains(Columns::BLOCK_HASHES)
-                .then(|| Column::Together(room(block_hashes, blocks))),
-            sequence_hashes: (S::Row::LOSES_SEQUENCE_HASHES
-                && self.columns.contains(Columns::SEQUENCE_HASHES))
-            .then(|| room(sequence_hashes, blocks)),
-        };
+        let (rows, block_hashes, sequence_hashes) = columns(blocks);
+        let mut output = Output { plans, first_row: 0, rows, block_hashes, sequence_hashes };
         match fan_out {
             Some((pool, grain, _)) => {
                 batch.run_on(pool, self.threads - 1, grain, output, memory);
@@ -197,9 +232,9 @@ impl<S: Scheme> Engine<S> {
         }
     }
 
-    /// Room for the rows of a request, if it does not fail.
-    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Vec<S::Row> {
-        Vec::with_capacity(self.planner.rows(request.general()))
+    /// Room for the hashes of a request, if it does not fail.
+    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> OwnedLineage<S::Row> {
+        OwnedLineage::with_room(self.planner.rows(request.general()), self.columns)
     }
 
     /// The backend that hashes.

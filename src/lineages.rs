@@ -88,11 +88,6 @@ impl<R: Row> Lineages<R> {
         })
     }
 
-    /// How many blocks there is room for.
-    pub(crate) fn room(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Forgets the results and gives memory back, down to room for `blocks` blocks.
     pub fn shrink_to(&mut self, blocks: usize) {
         self.plans = Vec::new();
@@ -160,15 +155,8 @@ impl<'a> Lineage<'a, LegacyLineageHash> {
 impl<R: Row> Lineage<'_, R> {
     /// A copy that outlives the batch.
     pub fn detach(&self) -> OwnedLineage<R> {
-        self.detach_into(Vec::with_capacity(self.rows.len()))
-    }
-
-    /// A copy with the lineage hashes in `room`.
-    pub(crate) fn detach_into(&self, mut room: Vec<R>) -> OwnedLineage<R> {
-        room.extend_from_slice(self.rows);
-        let plhs = room.into_boxed_slice();
         OwnedLineage {
-            plhs,
+            plhs: self.rows.into(),
             block_hashes: self.block_hashes.map(Into::into),
             sequence_hashes: self.sequence_hashes.map(Into::into),
             salt_hash: self.salt_hash(),
@@ -190,6 +178,31 @@ pub struct OwnedLineage<R: Row = PositionalLineageHash> {
 }
 
 impl<R: Row> OwnedLineage<R> {
+    /// Room for so many blocks.
+    pub(crate) fn with_room(blocks: usize, columns: Columns) -> Self {
+        let hashes = columns.contains(Columns::BLOCK_HASHES);
+        Self {
+            plhs: vec![R::zeroed(); blocks].into(),
+            block_hashes: hashes.then(|| vec![BlockHash(0); blocks].into()),
+            sequence_hashes: None,
+            salt_hash: SaltHash(0),
+            block_size: 0,
+            tail: 0,
+        }
+    }
+
+    /// The places of its lineage hashes and block hashes.
+    pub(crate) fn columns_mut(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
+        (&mut self.plhs, self.block_hashes.as_deref_mut())
+    }
+
+    /// Sets what is known of it beside the hashes.
+    pub(crate) fn describe(&mut self, plan: &Plan) {
+        self.salt_hash = plan.salt_hash;
+        self.block_size = plan.shape.block_size();
+        self.tail = plan.tail;
+    }
+
     /// A lineage hash a block.
     pub fn plhs(&self) -> &[R] {
         &self.plhs

@@ -18,6 +18,10 @@ pub(crate) struct Output<'a, R> {
     pub(crate) sequence_hashes: Option<&'a mut [SequenceHash]>,
 }
 
+/// The rows of some requests, their block hashes, and the sequence hashes that rows lose.
+pub(crate) type OutputColumns<'a, R> =
+    (Column<'a, R>, Option<Column<'a, BlockHash>>, Option<&'a mut [SequenceHash]>);
+
 /// An element for each block of some requests.
 pub(crate) enum Column<'a, T> {
     /// Those of one request after those of the other.

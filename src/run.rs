@@ -53,6 +53,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Gives memory back where there is more of it than what so many blocks of large requests take.
+    pub(crate) fn shrink_past(&mut self, blocks: usize) {
+        if self.large_hashes.len() > blocks {
+            self.shrink();
+        }
+    }
+
     /// Gives memory back that a batch has left behind.
     pub(crate) fn shrink(&mut self) {
         self.chunks = Vec::new();

@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod entry;
 mod slot;
 mod ticket;
 mod worker;
@@ -38,9 +39,10 @@ use crate::lineages::OwnedLineage;
 use crate::plh::PositionalLineageHash;
 use crate::request::OwnedRequest;
 use crate::scheme::DynamoPlh;
+use entry::{Entry, Job};
 use slot::Slot;
 pub use ticket::Ticket;
-use worker::{Entry, MOST_SPENT, Spent, Worker};
+use worker::Worker;
 
 /// What a ticket yields.
 pub type Answer<R = PositionalLineageHash> = Result<OwnedLineage<R>, TicketError>;
@@ -150,7 +152,6 @@ pub struct Admission {
     engine: Arc<Engine>,
     /// `None` once it is shut down.
     queue: RwLock<Option<Sender<Entry>>>,
-    spent: Arc<Spent>,
     aborted: Arc<AtomicBool>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -176,7 +177,6 @@ impl Admission {
         let admission = Self {
             engine: Arc::clone(&engine),
             queue: RwLock::new(Some(sender)),
-            spent: Arc::new(Spent::new(MOST_SPENT)),
             aborted: Arc::default(),
             workers: Mutex::default(),
         };
@@ -184,7 +184,6 @@ impl Admission {
             let worker = Worker {
                 engine: Arc::clone(&engine),
                 queue: receiver.clone(),
-                spent: Arc::clone(&admission.spent),
                 aborted: Arc::clone(&admission.aborted),
                 largest_batch: options.largest_batch,
                 fault: options.fault,
@@ -209,17 +208,13 @@ impl Admission {
     pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
         let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
-        if queue.is_full() {
-            return Err(Rejected::Full(request));
-        }
-        drop(self.spent.pop());
-        let rows = self.engine.room_for(&request.as_request());
+        let room = self.engine.room_for(&request.as_request());
         let slot = Arc::new(Slot::new());
-        let ticket = Ticket { slot: Arc::clone(&slot), spent: Arc::clone(&self.spent) };
-        match queue.try_send(Entry { request, rows, slot }) {
+        let ticket = Ticket { slot: Arc::clone(&slot) };
+        match queue.try_send(Entry::new(Job { request, answer: Ok(room) }, slot)) {
             Ok(()) => Ok(ticket),
-            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.request)),
-            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.request)),
+            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.into_request())),
+            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.into_request())),
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use super::entry::Job;
 use super::slot::{Slot, Taken};
-use super::worker::Spent;
 use super::{Answer, TicketError};
 use crate::plh::PositionalLineageHash;
 use crate::scheme::Row;
@@ -15,12 +15,12 @@ use crate::scheme::Row;
 /// A claim to the hashes of one request.
 ///
 /// It can be waited for, with and without a deadline, asked, and awaited under any async runtime.
-/// Dropped, it cancels the request if that has not begun.
+/// Dropped, it cancels the request if that has not begun. The request's memory is freed when its
+/// answer is taken or its ticket dropped.
 #[derive(Debug)]
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket<R: Row = PositionalLineageHash> {
-    pub(super) slot: Arc<Slot<Answer<R>>>,
-    pub(super) spent: Arc<Spent>,
+    pub(super) slot: Arc<Slot<Box<Job<R>>>>,
 }
 
 impl<R: Row> Ticket<R> {
@@ -30,7 +30,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// What was wrong with the request, or why there are no hashes.
     pub fn wait(self) -> Answer<R> {
-        flat(self.slot.wait())
+        answer_of(self.slot.wait())
     }
 
     /// Waits for the hashes until `deadline`; `None` where they are not there by then. The ticket
@@ -41,7 +41,7 @@ impl<R: Row> Ticket<R> {
     /// As [`wait`](Self::wait); and [`TicketError::Taken`] where they were taken before.
     #[cfg(not(kvhash_loom))]
     pub fn wait_until(&mut self, deadline: Instant) -> Option<Answer<R>> {
-        self.slot.wait_until(deadline).transpose().map(flat)
+        self.slot.wait_until(deadline).transpose().map(answer_of)
     }
 
     /// Waits for the hashes no longer than `timeout`; otherwise as [`wait_until`](Self::wait_until).
@@ -54,7 +54,7 @@ impl<R: Row> Ticket<R> {
         match Instant::now().checked_add(timeout) {
             Some(deadline) => self.wait_until(deadline),
             // Further off than the clock goes.
-            None => Some(flat(self.slot.wait())),
+            None => Some(answer_of(self.slot.wait())),
         }
     }
 
@@ -64,7 +64,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// As [`wait_until`](Self::wait_until).
     pub fn try_take(&mut self) -> Option<Answer<R>> {
-        self.slot.try_take().transpose().map(flat)
+        self.slot.try_take().transpose().map(answer_of)
     }
 }
 
@@ -72,19 +72,13 @@ impl<R: Row> Future for Ticket<R> {
     type Output = Answer<R>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer<R>> {
-        self.slot.poll(context.waker()).map(flat)
+        self.slot.poll(context.waker()).map(answer_of)
     }
 }
 
-impl<R: Row> Drop for Ticket<R> {
-    fn drop(&mut self) {
-        self.slot.cancel();
-        drop(self.spent.pop());
-    }
-}
-
-fn flat<R: Row>(answer: Result<Answer<R>, Taken>) -> Answer<R> {
-    answer?
+/// The answer of a job that is done. What else belongs to it is freed here.
+fn answer_of<R: Row>(job: Result<Box<Job<R>>, Taken>) -> Answer<R> {
+    job?.answer
 }
 
 impl From<Taken> for TicketError {

@@ -1,0 +1,85 @@
+//! A request on its way through the queue.
+
+use std::sync::Arc;
+
+use super::slot::{Sleeper, Slot};
+use super::{Answer, TicketError};
+use crate::lineages::OwnedLineage;
+use crate::plh::PositionalLineageHash;
+use crate::request::{OwnedRequest, Request};
+use crate::scheme::Row;
+
+/// A request, and its answer.
+///
+/// Its memory is the caller's, from first to last: the room for the hashes is made when the request
+/// is submitted, and all of it is freed by whoever takes the answer or drops the ticket. A worker that
+/// made and freed it would do little else, and memory that one thread makes and another frees costs
+/// both.
+#[derive(Debug)]
+pub(super) struct Job<R: Row = PositionalLineageHash> {
+    pub(super) request: OwnedRequest,
+    /// Room for hashes until they are there.
+    pub(super) answer: Answer<R>,
+}
+
+impl Job {
+    /// What is to be hashed, and the room for its hashes.
+    pub(super) fn parts(&mut self) -> (Request<'_>, &mut OwnedLineage) {
+        let room = self.answer.as_mut().expect("room for the hashes of a job that is not done");
+        (self.request.as_request(), room)
+    }
+}
+
+/// A job in the queue. However it leaves, its ticket is answered.
+pub(super) struct Entry {
+    /// `None` once it is answered, or given back.
+    job: Option<Box<Job>>,
+    slot: Arc<Slot<Box<Job>>>,
+}
+
+impl Entry {
+    pub(super) fn new(job: Job, slot: Arc<Slot<Box<Job>>>) -> Self {
+        Self { job: Some(Box::new(job)), slot }
+    }
+
+    /// Whether its ticket was dropped: nobody else has the slot.
+    pub(super) fn is_cancelled(&self) -> bool {
+        Arc::strong_count(&self.slot) == 1
+    }
+
+    /// The job, as long as it is not answered.
+    pub(super) fn job(&mut self) -> &mut Job {
+        self.job.as_mut().expect("an entry that is not answered")
+    }
+
+    /// The request, which was not accepted.
+    pub(super) fn into_request(mut self) -> OwnedRequest {
+        self.job.take().expect("an entry that is not answered").request
+    }
+
+    /// Hands the job over; gives whoever waits for it.
+    fn answer(&mut self) -> Option<Sleeper<'_, Box<Job>>> {
+        self.slot.answer(self.job.take()?)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.answer = Err(TicketError::Panicked);
+            drop(self.answer());
+        }
+    }
+}
+
+/// Answers all, and then wakes those who wait.
+pub(super) fn answer_all(batch: &mut [Entry]) {
+    let sleepers: Vec<_> = batch.iter_mut().filter_map(Entry::answer).collect();
+    drop(sleepers);
+}
+
+/// Answers all with an error.
+pub(super) fn fail_all(batch: &mut [Entry], error: TicketError) {
+    batch.iter_mut().for_each(|entry| entry.job().answer = Err(error));
+    answer_all(batch);
+}
