@@ -182,13 +182,16 @@ impl<S: Scheme> Engine<S> {
         memory: &'m mut Lineages<S::Row>,
     ) -> &'m [Planned] {
         let Lineages { plans, memory, .. } = memory;
-        let (rows, block_hashes): (Vec<_>, Vec<_>) =
-            rooms.iter_mut().map(|room| room.columns_mut()).unzip();
+        let mut rows = Vec::with_capacity(rooms.len());
+        let mut block_hashes = Vec::new();
+        for room in &mut *rooms {
+            let (places, kept) = room.columns_mut();
+            rows.push(places);
+            block_hashes.extend(kept);
+        }
+        let kept = self.columns.contains(Columns::BLOCK_HASHES);
         self.hash_to(self.pool_here(), requests, plans, memory, |_| {
-            let kept = self.columns.contains(Columns::BLOCK_HASHES);
-            let block_hashes = block_hashes.into_iter().flatten();
-            let block_hashes = kept.then(|| Column::Apart(block_hashes.collect()));
-            (Column::Apart(rows), block_hashes, None)
+            (Column::Apart(rows), kept.then_some(Column::Apart(block_hashes)), None)
         });
         for (room, plan) in rooms.iter_mut().zip(&*plans) {
             if let Ok(plan) = plan {

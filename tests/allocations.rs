@@ -96,8 +96,8 @@ fn a_warm_arena_is_enough() {
     assert!(allocations(|| engine.hash(&text, &mut lineages)) > 0);
     assert_eq!(lineages.get(199).unwrap().plhs().len(), 9950 / 5);
 
-    // A queue lets go of the requests that it is done with, those of one ticket with the next ones:
-    // it holds a few of 2,000, which are 128 MB, and nothing when it is gone.
+    // A request is freed with its ticket: the queue holds a few of 2,000, which are 128 MB, and nothing
+    // when it is gone.
     let before = HELD.load(Ordering::Relaxed);
     let held = || HELD.load(Ordering::Relaxed).saturating_sub(before);
     let admission = Admission::start(engine, Options::default()).unwrap();

@@ -5,9 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{Prompt, splitmix64};
+use kvhash::admission::{Admission, Options};
 use kvhash::{
-    Columns, DynamoPlhLegacy, Engine, EngineError, LegacyRequest, Lineages, MmRun, Request,
-    SequenceHash,
+    Columns, DynamoPlhLegacy, Engine, EngineError, LegacyRequest, Lineages, MmRun, OwnedRequest,
+    Request, SequenceHash,
 };
 use rayon::prelude::*;
 
@@ -336,6 +337,11 @@ fn idle_threads_cost_no_cpu() {
         let engine = Engine::builder().threads(4).task_bytes(1000).build().unwrap();
         let mut lineages = Lineages::new();
         engine.hash(&requests, &mut lineages);
+        // Workers of a queue stay awake for a moment after requests that come in a row.
+        let admission = Admission::start(engine, Options::default().workers(2)).unwrap();
+        for _ in 0..1000 {
+            admission.submit(OwnedRequest::new([7; 64])).unwrap().wait().unwrap();
+        }
         std::thread::sleep(std::time::Duration::from_millis(100));
         let before = cpu_seconds();
         std::thread::sleep(std::time::Duration::from_secs(2));

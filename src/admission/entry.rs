@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::slot::{Sleeper, Slot};
 use super::{Answer, TicketError};
+use crate::fetch::{fetch, fetch_all};
 use crate::lineages::OwnedLineage;
 use crate::plh::PositionalLineageHash;
 use crate::request::{OwnedRequest, Request};
@@ -40,6 +41,14 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(job: Job, slot: Arc<Slot<Box<Job>>>) -> Self {
         Self { job: Some(Box::new(job)), slot }
+    }
+
+    /// Asks for the lines of the job and the slot.
+    pub(super) fn fetch(&self) {
+        if let Some(job) = &self.job {
+            fetch_all(&**job);
+        }
+        fetch(Arc::as_ptr(&self.slot));
     }
 
     /// Whether its ticket was dropped: nobody else has the slot.

@@ -5,8 +5,11 @@
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Instant;
+
+use crossbeam::utils::Backoff;
 
 #[cfg(kvhash_loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
@@ -17,7 +20,10 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     state: Mutex<State<T>>,
+    /// Tells the one thread that sleeps.
     answered: Condvar,
+    /// Whether there is an answer, or was: for those who look without locking.
+    is_answered: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -62,7 +68,11 @@ pub(super) struct Taken;
 
 impl<T> Slot<T> {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State::Waiting(Waiter::Nobody)), answered: Condvar::new() }
+        Self {
+            state: Mutex::new(State::Waiting(Waiter::Nobody)),
+            answered: Condvar::new(),
+            is_answered: AtomicBool::new(false),
+        }
     }
 
     /// Leaves the answer; gives whoever waits for it. Only the first answer counts.
@@ -74,6 +84,7 @@ impl<T> Slot<T> {
         let State::Waiting(waiter) = &mut *state else { return None };
         let waiter = mem::replace(waiter, Waiter::Nobody);
         *state = State::Answered(answer);
+        self.is_answered.store(true, Ordering::Release);
         match waiter {
             Waiter::Nobody => None,
             Waiter::Thread => Some(Sleeper { slot: self, task: None }),
@@ -101,6 +112,7 @@ impl<T> Slot<T> {
 
     /// Waits for the answer and takes it.
     pub(super) fn wait(&self) -> Result<T, Taken> {
+        self.linger();
         let mut state = self.lock();
         while let State::Waiting(waiter) = &mut *state {
             *waiter = Waiter::Thread;
@@ -112,6 +124,9 @@ impl<T> Slot<T> {
     /// Waits for the answer and takes it, unless it is not there by `deadline`.
     #[cfg(not(kvhash_loom))]
     pub(super) fn wait_until(&self, deadline: Instant) -> Result<Option<T>, Taken> {
+        if Instant::now() < deadline {
+            self.linger();
+        }
         let mut state = self.lock();
         while let State::Waiting(waiter) = &mut *state {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -123,6 +138,19 @@ impl<T> Slot<T> {
             (state, _) = waited.unwrap_or_else(|error| error.into_inner());
         }
         take(&mut state)
+    }
+
+    /// Gives the answer a moment to come, some microseconds: to fall asleep and be woken takes longer,
+    /// and whoever wakes has less time to hash.
+    fn linger(&self) {
+        let backoff = Backoff::new();
+        // Every order is possible without it.
+        while !cfg!(kvhash_loom)
+            && !backoff.is_completed()
+            && !self.is_answered.load(Ordering::Acquire)
+        {
+            backoff.snooze();
+        }
     }
 
     /// Nothing panics under the lock, so that there is never a half-made state.

@@ -3,8 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use crossbeam::channel::Receiver;
+use crossbeam::channel::{Receiver, TryRecvError};
+use crossbeam::utils::Backoff;
 
 use super::TicketError;
 use super::entry::{Entry, answer_all, fail_all};
@@ -28,16 +30,13 @@ impl Worker {
     pub(super) fn run(self) {
         let mut memory = Lineages::new();
         let mut batch = Vec::new();
-        while let Ok(first) = self.queue.recv() {
-            // Whatever has come in the meantime. What was cancelled takes no place.
-            let waiting = self.queue.try_iter();
-            batch.extend(
-                [first]
-                    .into_iter()
-                    .chain(waiting)
-                    .filter(|entry| !entry.is_cancelled())
-                    .take(self.largest_batch),
-            );
+        let mut waits = Waits::default();
+        while let Some(first) = waits.next(&self.queue) {
+            // Whatever has come in the meantime. Nothing is read on the way: whatever is taken out of
+            // the queue waits for what was read before, and another core wrote it.
+            let others = self.queue.try_iter().take(self.largest_batch - 1);
+            batch.extend([first].into_iter().chain(others).inspect(Entry::fetch));
+            batch.retain(|entry| !entry.is_cancelled());
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
             } else if catch_unwind(AssertUnwindSafe(|| self.hash(&mut batch, &mut memory))).is_err()
@@ -58,13 +57,84 @@ impl Worker {
         if let Some(fault) = self.fault {
             batch.iter_mut().for_each(|entry| fault(&entry.job().request));
         }
-        let (requests, mut rooms): (Vec<Request<'_>>, Vec<&mut OwnedLineage>) =
-            batch.iter_mut().map(|entry| entry.job().parts()).unzip();
+        let mut requests: Vec<Request<'_>> = Vec::with_capacity(batch.len());
+        let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(batch.len());
+        for entry in &mut *batch {
+            let (request, room) = entry.job().parts();
+            requests.push(request);
+            rooms.push(room);
+        }
         let plans = self.engine.hash_apart(&requests, &mut rooms, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
             if let &Err(error) = plan {
                 entry.job().answer = Err(error.into());
             }
+        }
+    }
+}
+
+/// How long a worker that waits stays awake at the most: about what it takes until a thread that sleeps
+/// is at work, so that staying awake never costs more than twice what sleeping would.
+const LONGEST_SPIN: Duration = Duration::from_micros(100);
+
+/// How a worker waits: awake, as long as what it waits for keeps coming soon. Where requests are far
+/// apart it sleeps at once, and costs nothing.
+#[derive(Default)]
+struct Waits {
+    last_was_short: bool,
+}
+
+impl Waits {
+    /// The next that comes; `None` when nothing more can come.
+    fn next<T>(&mut self, queue: &Receiver<T>) -> Option<T> {
+        let start = Instant::now();
+        let backoff = Backoff::new();
+        while self.last_was_short && start.elapsed() < LONGEST_SPIN {
+            match queue.try_recv() {
+                // Leaves the CPU to others who want it.
+                Err(TryRecvError::Empty) => backoff.snooze(),
+                received => return received.ok(),
+            }
+        }
+        let received = queue.recv();
+        self.last_was_short = start.elapsed() < LONGEST_SPIN;
+        received.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crossbeam::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_stays_awake_while_requests_come_soon() {
+        let (sender, receiver) = channel::bounded(1);
+        let mut waits = Waits::default();
+        // What is there at once was a short wait, unless something came between.
+        while !waits.last_was_short {
+            sender.send(()).unwrap();
+            assert_eq!(waits.next(&receiver), Some(()));
+        }
+        // And what comes late was not: awake at first, and then asleep.
+        for awake in [true, false] {
+            assert_eq!(waits.last_was_short, awake);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(20 * LONGEST_SPIN);
+                    sender.send(()).unwrap();
+                });
+                assert_eq!(waits.next(&receiver), Some(()));
+            });
+            assert!(!waits.last_was_short);
+        }
+        // Awake or asleep, it sees the end.
+        drop(sender);
+        for last_was_short in [true, false] {
+            assert_eq!(Waits { last_was_short }.next(&receiver), None);
         }
     }
 }
