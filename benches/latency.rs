@@ -1,5 +1,5 @@
 //! How long a caller waits: inline and through `admission`, by batch size, and at several rates of
-//! arrival.
+//! arrival; and how much goes through when there is always more to do.
 //!
 //! Arrivals are open-loop: each has its time, whether or not the ones before are done, and its
 //! latency counts from that time. So a stall shows in all requests that it held up.
@@ -14,7 +14,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Shape, peer_requests};
+use common::{Shape, peer_requests, print_handover};
 use dynamo_kv_router::protocols::{compute_block_hash_for_seq, compute_seq_hash_for_block};
 use hdrhistogram::Histogram;
 use kvhash::admission::{Admission, Options, Ticket};
@@ -29,8 +29,25 @@ const RATES: [f64; 4] = [1e3, 1e4, 5e4, 2e5];
 fn main() {
     // As criterion does it: `cargo bench -- --test` runs everything once.
     let quick = std::env::args().any(|argument| argument == "--test");
+    keep_freed_memory();
+    print_handover(quick);
     by_batch(quick);
     by_rate(quick);
+    print_handover(quick);
+    at_saturation(quick);
+    print_handover(quick);
+}
+
+/// Has memory that is freed kept for the next request, as in a process that has long been busy. Each
+/// batch here is freed before the next is made: most of what would be measured were pages that the
+/// system takes back and hands out.
+#[allow(unsafe_code, reason = "a setting of the allocator")]
+fn keep_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    for setting in [libc::M_TRIM_THRESHOLD, libc::M_MMAP_THRESHOLD] {
+        // SAFETY: there is one thread, and nothing depends on the settings.
+        assert_eq!(unsafe { libc::mallopt(setting, i32::MAX) }, 1);
+    }
 }
 
 fn shape(prompts: usize) -> Shape {
@@ -208,5 +225,63 @@ fn by_rate(quick: bool) {
         if full > 0 {
             println!("| {rate} | admission | {full} of {count} did not fit the queue | | |");
         }
+    }
+}
+
+/// One thread submits requests as fast as it can make them, some batches under way at any time, and
+/// takes their answers: beside batches of the same size that are ready.
+fn at_saturation(quick: bool) {
+    /// Tokens of all prompts together: what the last-level cache holds.
+    const TOGETHER: usize = 1 << 20;
+    /// Tokens of a batch.
+    const BATCH: usize = 1 << 18;
+    /// Batches under way: one is hashed, and others come and go.
+    const BATCHES: usize = 4;
+
+    println!("\n| tokens a request | way | ns a request | % of inline |");
+    println!("|---|---|---|---|");
+    for tokens in [512, 1024, 2048, 4096, 8192, 32_768] {
+        let prompts = Shape::text("saturation", TOGETHER / tokens, tokens, 16).make_prompts();
+        let requests: Vec<Request<'_>> =
+            prompts.iter().map(|prompt| Request::new(prompt)).collect();
+        let (batch, most) = (BATCH / tokens, BATCHES * BATCH / tokens);
+        let engine = engine();
+        let admission =
+            Admission::start(self::engine(), options(most).largest_batch(batch)).unwrap();
+        check(&prompts[..3], &engine, &admission);
+        let mut lineages = Lineages::new();
+        let mut under_way: VecDeque<Ticket> = VecDeque::new();
+        // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
+        let make = |prompt: &Vec<u32>| {
+            let nothing = black_box(0);
+            OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
+        };
+        let (rounds, repetitions) = if quick { (1, 1) } else { (30, 40) };
+        let (mut inline, mut submitted) = (Vec::new(), Vec::new());
+        for _ in 0..repetitions {
+            let start = Instant::now();
+            for _ in 0..rounds {
+                for batch in requests.chunks(batch) {
+                    engine.hash(black_box(batch), black_box(&mut lineages));
+                }
+            }
+            inline.push(start.elapsed());
+            let start = Instant::now();
+            for prompt in prompts.iter().cycle().take(rounds * prompts.len()) {
+                if under_way.len() == most {
+                    black_box(under_way.pop_front().unwrap().wait().unwrap());
+                }
+                under_way.push_back(admission.submit(make(prompt)).unwrap());
+            }
+            under_way.drain(..).for_each(|ticket| drop(black_box(ticket.wait().unwrap())));
+            submitted.push(start.elapsed());
+        }
+        let shortest = |times: &[Duration]| {
+            let time = times.iter().min().unwrap().as_nanos() as f64;
+            time / (rounds * prompts.len()) as f64
+        };
+        let (inline, submitted) = (shortest(&inline), shortest(&submitted));
+        println!("| {tokens} | inline | {inline:.0} | |");
+        println!("| {tokens} | admission | {submitted:.0} | {:.0} |", 100.0 * inline / submitted);
     }
 }

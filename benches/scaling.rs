@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-use common::{Shape, passes, peer_requests, read_limit, requests, shortest, start};
+use common::{Shape, passes, peer_requests, print_handover, read_limit, requests, shortest, start};
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
 use kvhash::{BlockSize, Engine, Lineages, PositionalLineageHash};
 use rayon::prelude::*;
@@ -33,7 +33,9 @@ fn main() {
     let all = thread::available_parallelism().map_or(1, usize::from);
     let threads: Vec<usize> = if all > 2 { vec![1, 2, all] } else { vec![1, 2] };
     let shapes = shapes();
+    let quick = std::env::args().any(|argument| argument == "--test");
     for pass in passes() {
+        print_handover(quick);
         shapes.iter().for_each(|shape| compare(&mut criterion, shape, &threads, pass));
         from_workers(&mut criterion, pass);
     }

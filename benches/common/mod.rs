@@ -5,7 +5,9 @@ use std::fs;
 use std::hint::black_box;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{hint, thread};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
@@ -290,3 +292,41 @@ fn shortest_of(group: &str, function: &str) -> Option<f64> {
     let times = numbers("times")?.into_iter().zip(numbers("iters")?).map(|(time, n)| time / n);
     times.min_by(f64::total_cmp)
 }
+
+/// Prints how long a cache line takes from one thread to another and back: what the two CPUs are to
+/// each other. Virtual ones may be two threads of a core, two cores beside one cache, or far apart, and
+/// be moved at any time; what goes from one to the other costs accordingly.
+pub fn print_handover(quick: bool) {
+    let (runs, times) = if quick { (1, 1) } else { (10, 2_000) };
+    let ns = (0..runs).map(|_| handover(times)).fold(f64::INFINITY, f64::min);
+    println!("\n| a cache line to another thread and back | {ns:.0} ns |");
+}
+
+/// The time of one of so many.
+fn handover(times: usize) -> f64 {
+    let [there, back] = [(); 2].map(|()| Line(AtomicUsize::new(0)));
+    let wait_for = |line: &Line, number| {
+        while line.0.load(Ordering::Acquire) != number {
+            hint::spin_loop();
+        }
+    };
+    let time = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=times {
+                wait_for(&there, number);
+                back.0.store(number, Ordering::Release);
+            }
+        });
+        let start = Instant::now();
+        for number in 1..=times {
+            there.0.store(number, Ordering::Release);
+            wait_for(&back, number);
+        }
+        start.elapsed()
+    });
+    time.as_nanos() as f64 / times as f64
+}
+
+/// A line of its own, and its neighbour, which is fetched with it.
+#[repr(align(128))]
+struct Line(AtomicUsize);

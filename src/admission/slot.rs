@@ -84,6 +84,7 @@ impl<T> Slot<T> {
         let State::Waiting(waiter) = &mut *state else { return None };
         let waiter = mem::replace(waiter, Waiter::Nobody);
         *state = State::Answered(answer);
+        drop(state);
         self.is_answered.store(true, Ordering::Release);
         match waiter {
             Waiter::Nobody => None,
