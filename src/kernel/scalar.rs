@@ -9,6 +9,8 @@ use std::array;
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
+use wide::u64x2;
+
 use super::{Lane, Workspace};
 use crate::fetch::fetch;
 use crate::output::cells;
@@ -245,7 +247,20 @@ pub(super) fn walk_over(
     keys: &BlockKeys,
 ) {
     let fetch = |block: &[u8]| fetch(block.as_ptr().wrapping_add(ahead));
-    with_hash_of!(keys, walk_in_stages(fetch, blocks, lane, rows))
+    with_hash_of!(keys, walk_short(fetch, blocks, lane, rows))
+}
+
+#[inline(always)]
+fn walk_short(
+    length: usize,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
+    fetch: impl Fn(&[u8]),
+    blocks: &[u8],
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+) {
+    walk_in_stages::<true>(length, sum, finish, fetch, blocks, lane, rows);
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -255,7 +270,7 @@ pub(super) fn walk_over(
 /// need not be.
 ///
 /// The rows end with those of the blocks.
-pub(super) fn walk_in_stages(
+pub(super) fn walk_in_stages<const EIGHTS: bool>(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
@@ -279,6 +294,23 @@ pub(super) fn walk_in_stages(
         return lineage.give_back(lane);
     };
     let mut summed = sum(block);
+    let mut states = [0; ROWS_AT_ONCE + 1];
+    while EIGHTS && blocks.len() >= ROWS_AT_ONCE {
+        let places: &[Cell<u128>; ROWS_AT_ONCE] =
+            rows.as_slice().first_chunk().expect("a row for every block");
+        states[0] = lineage.state;
+        for state in &mut states[1..] {
+            let block = blocks.next().expect("so many");
+            fetch(block);
+            *state = lineage.chain.step(hash);
+            hash = finish(summed);
+            summed = sum(block);
+        }
+        lineage.packing.rows(lineage.prefix, &states, places);
+        lineage.prefix += ROWS_AT_ONCE as u64 * lineage.packing.step();
+        lineage.state = states[ROWS_AT_ONCE];
+        rows = rows.as_slice()[ROWS_AT_ONCE..].iter();
+    }
     for (block, row) in blocks.zip(&mut rows) {
         fetch(block);
         row.set(lineage.go_on(hash));
@@ -300,6 +332,9 @@ pub(super) fn walk_in_stages(
     lineage.give_back(lane);
 }
 
+/// How many rows are packed at once.
+const ROWS_AT_ONCE: usize = 8;
+
 /// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.
 #[derive(Clone, Copy)]
 struct Packing {
@@ -316,6 +351,24 @@ impl Packing {
     #[inline(always)]
     fn step(self) -> u64 {
         self.fragment_mask + 1
+    }
+
+    /// Rows one after the other.
+    #[inline(always)]
+    fn rows(self, prefix: u64, states: &[u64; ROWS_AT_ONCE + 1], rows: &[Cell<u128>; ROWS_AT_ONCE]) {
+        let bits = self.fragment_bits;
+        let mask = u64x2::splat(self.fragment_mask);
+        let mut prefixes = u64x2::new([prefix, prefix + self.step()]);
+        let step = u64x2::splat(2 * self.step());
+        for i in (0..ROWS_AT_ONCE).step_by(2) {
+            let parents = u64x2::new([states[i], states[i + 1]]);
+            let currents = u64x2::new([states[i + 1], states[i + 2]]);
+            let low = currents << bits | parents & mask;
+            let high = currents >> (u64::BITS - bits) | prefixes;
+            prefixes += step;
+            rows[i].set(bytemuck::cast(low.unpack_lo(high)));
+            rows[i + 1].set(bytemuck::cast(low.unpack_hi(high)));
+        }
     }
 
     /// One rotation gives both halves of the shifted sequence hash, which keeps the shift
