@@ -97,6 +97,51 @@ fn an_answer_has_what_a_lineage_has() {
 }
 
 #[test]
+fn answers_are_those_of_a_batch_however_it_is_cut() {
+    let _turn = TURN.lock().unwrap();
+    let size = |tokens| BlockSize::new(tokens).unwrap();
+    let tokens = splitmix64(7, 40_000, 128_256);
+    let run = |offset, length| MmRun { mm_hash: offset as u64, offset, length };
+    // In requests of 64 tokens a block those that are large go in pieces. Some of each kind fail.
+    let requests: Vec<OwnedRequest> = (0..90)
+        .map(|i| {
+            let request = OwnedRequest::new(&tokens[i..i + [40_000 - i, 700, 64, 3, 5000][i % 5]]);
+            match i % 7 {
+                0 => request.salt(format!("tenant {i}")),
+                1 => request.mm_runs([run(1, 60)]),
+                2 => request.mm_runs([run(300, 200), run(5, 290)]),
+                3 => request.block_size([16, 0, 300][i / 7 % 3]),
+                4 => request.max_blocks(i),
+                _ => request,
+            }
+        })
+        .collect();
+    for (columns, threads) in [Columns::NONE, Columns::BLOCK_HASHES]
+        .into_iter()
+        .flat_map(|columns| [1, 3].map(|threads| (columns, threads)))
+    {
+        let builder = || Engine::builder().block_size(size(64)).columns(columns);
+        let borrowed: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
+        let mut expected = kvhash::Lineages::new();
+        builder().build().unwrap().hash(&borrowed, &mut expected);
+
+        let engine = builder().threads(threads).task_bytes(10_000).build().unwrap();
+        let admission = Admission::start(engine, Options::default().fault(fault)).unwrap();
+        let gate = GATE.lock().unwrap();
+        let busy = keep_busy(&admission);
+        // These wait together, and so are one batch.
+        let tickets: Vec<Ticket> =
+            requests.iter().map(|request| admission.submit(request.clone()).unwrap()).collect();
+        drop(gate);
+        assert!(busy.wait().is_ok());
+        for (ticket, expected) in tickets.into_iter().zip(expected.iter()) {
+            let expected = expected.map(|lineage| lineage.detach()).map_err(TicketError::Request);
+            assert_eq!(ticket.wait(), expected, "{threads} threads");
+        }
+    }
+}
+
+#[test]
 fn a_bad_request_costs_the_others_nothing() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());

@@ -266,10 +266,26 @@ impl Backend {
                 let keys = keys.stripes();
                 if hints.help() {
                     let sum = |block: &[u8]| avx2::sum::<true>(block, keys, ahead);
-                    scalar::walk_in_stages::<false>(len, sum, avalanche, |_| {}, blocks, lane, rows);
+                    scalar::walk_in_stages::<false>(
+                        len,
+                        sum,
+                        avalanche,
+                        |_| {},
+                        blocks,
+                        lane,
+                        rows,
+                    );
                 } else {
                     let sum = |block: &[u8]| avx2::sum::<false>(block, keys, ahead);
-                    scalar::walk_in_stages::<false>(len, sum, avalanche, |_| {}, blocks, lane, rows);
+                    scalar::walk_in_stages::<false>(
+                        len,
+                        sum,
+                        avalanche,
+                        |_| {},
+                        blocks,
+                        lane,
+                        rows,
+                    );
                 }
             }
             // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough

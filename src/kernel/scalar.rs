@@ -355,7 +355,12 @@ impl Packing {
 
     /// Rows one after the other.
     #[inline(always)]
-    fn rows(self, prefix: u64, states: &[u64; ROWS_AT_ONCE + 1], rows: &[Cell<u128>; ROWS_AT_ONCE]) {
+    fn rows(
+        self,
+        prefix: u64,
+        states: &[u64; ROWS_AT_ONCE + 1],
+        rows: &[Cell<u128>; ROWS_AT_ONCE],
+    ) {
         let bits = self.fragment_bits;
         let mask = u64x2::splat(self.fragment_mask);
         let mut prefixes = u64x2::new([prefix, prefix + self.step()]);
