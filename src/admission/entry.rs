@@ -20,14 +20,26 @@ use crate::scheme::Row;
 pub(super) struct Job<R: Row = PositionalLineageHash> {
     pub(super) request: OwnedRequest,
     /// Room for hashes until they are there.
-    pub(super) answer: Answer<R>,
+    lineage: OwnedLineage<R>,
+    /// Whether they are. What ends before they are ends in a panic.
+    pub(super) outcome: Result<(), TicketError>,
 }
 
 impl Job {
+    pub(super) fn new(request: OwnedRequest, room: OwnedLineage) -> Self {
+        Self { request, lineage: room, outcome: Err(TicketError::Panicked) }
+    }
+
     /// What is to be hashed, and the room for its hashes.
     pub(super) fn parts(&mut self) -> (Request<'_>, &mut OwnedLineage) {
-        let room = self.answer.as_mut().expect("room for the hashes of a job that is not done");
-        (self.request.as_request(), room)
+        (self.request.as_request(), &mut self.lineage)
+    }
+}
+
+impl<R: Row> Job<R> {
+    /// The answer. The request is freed.
+    pub(super) fn into_answer(self) -> Answer<R> {
+        self.outcome.map(|()| self.lineage)
     }
 }
 
@@ -74,10 +86,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some(job) = &mut self.job {
-            job.answer = Err(TicketError::Panicked);
-            drop(self.answer());
-        }
+        drop(self.answer());
     }
 }
 
@@ -89,6 +98,32 @@ pub(super) fn answer_all(batch: &mut [Entry]) {
 
 /// Answers all with an error.
 pub(super) fn fail_all(batch: &mut [Entry], error: TicketError) {
-    batch.iter_mut().for_each(|entry| entry.job().answer = Err(error));
+    batch.iter_mut().for_each(|entry| entry.job().outcome = Err(error));
     answer_all(batch);
+}
+
+#[cfg(all(test, not(kvhash_loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::engine::Engine;
+
+    #[test]
+    fn an_entry_that_is_dropped_has_no_hashes_and_wakes_its_ticket() {
+        let engine = Engine::builder().build().unwrap();
+        let request = OwnedRequest::new([7; 40]);
+        let room = engine.room_for(&request.as_request());
+        assert_eq!(room.plhs().len(), 2);
+        let slot = Arc::new(Slot::new());
+        let entry = Entry::new(Job::new(request, room), Arc::clone(&slot));
+        assert!(!entry.is_cancelled());
+        std::thread::scope(|scope| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let waiting = scope.spawn(move || slot.wait_until(deadline));
+            drop(entry);
+            let job = waiting.join().unwrap().unwrap().expect("an answer");
+            assert_eq!(job.into_answer(), Err(TicketError::Panicked));
+        });
+    }
 }

@@ -211,7 +211,7 @@ impl Admission {
         let room = self.engine.room_for(&request.as_request());
         let slot = Arc::new(Slot::new());
         let ticket = Ticket { slot: Arc::clone(&slot) };
-        match queue.try_send(Entry::new(Job { request, answer: Ok(room) }, slot)) {
+        match queue.try_send(Entry::new(Job::new(request, room), slot)) {
             Ok(()) => Ok(ticket),
             Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.into_request())),
             Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.into_request())),

@@ -76,9 +76,8 @@ impl<R: Row> Future for Ticket<R> {
     }
 }
 
-/// The answer of a job that is done. What else belongs to it is freed here.
 fn answer_of<R: Row>(job: Result<Box<Job<R>>, Taken>) -> Answer<R> {
-    job?.answer
+    job?.into_answer()
 }
 
 impl From<Taken> for TicketError {

@@ -66,9 +66,7 @@ impl Worker {
         }
         let plans = self.engine.hash_apart(&requests, &mut rooms, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
-            if let &Err(error) = plan {
-                entry.job().answer = Err(error.into());
-            }
+            entry.job().outcome = plan.map(|_| ()).map_err(TicketError::from);
         }
     }
 }
