@@ -381,7 +381,11 @@ fn under_load_everything_is_answered_once() {
         for thread in 0..THREADS {
             let counts = [&hashed, &failed, &panicked, &cancelled, &closed];
             let (admission, submitted) = (&admission, &submitted);
-            scope.spawn(move || submit_all(thread, each, admission, counts, submitted));
+            scope.spawn(move || {
+                // Ends the wait below, too, where a thread fails.
+                let _all = AllOnPanic(submitted, THREADS * each);
+                submit_all(thread, each, admission, counts, submitted);
+            });
         }
         scope.spawn(|| {
             // Near the end, so that some of every kind come before it and some after.
@@ -394,6 +398,17 @@ fn under_load_everything_is_answered_once() {
     let counts = [hashed, failed, panicked, cancelled, closed].map(AtomicUsize::into_inner);
     assert_eq!(counts.iter().sum::<usize>(), THREADS * each, "{counts:?}");
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+/// Counts all requests as submitted where a thread panics.
+struct AllOnPanic<'a>(&'a AtomicUsize, usize);
+
+impl Drop for AllOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fetch_add(self.1, Ordering::Relaxed);
+        }
+    }
 }
 
 fn submit_all(
