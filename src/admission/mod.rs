@@ -8,6 +8,11 @@
 //! Every request that was accepted is answered exactly once: with its hashes, with its error, or
 //! with the reason that there are none. The queue is bounded; what does not fit is given back.
 //!
+//! The room for the hashes is made by whoever submits, and workers hash to it; the request and the
+//! room are the ticket's. To wake a thread takes longer than to hash a prompt: so a worker looks at
+//! the queue for up to 100 µs as long as requests keep coming that soon, and a thread that waits for
+//! a ticket sleeps only after some microseconds. Where requests are further apart, workers sleep.
+//!
 //! ```
 //! use kvhash::admission::{Admission, Options};
 //! use kvhash::{Engine, OwnedRequest};
