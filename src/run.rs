@@ -205,7 +205,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 if len > LONGEST_FOLDED && width > 1 && workspace.hints.help() {
                     fetch_more(lanes[i].blocks);
                 }
-                if let Some(next) = rest.get(i) && workspace.hints.help() {
+                if let Some(next) = rest.get(i)
+                    && workspace.hints.help()
+                {
                     lanes[i].next = tokens(requests[next.index].general());
                 }
             }

@@ -31,7 +31,7 @@ mod ticket;
 mod worker;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 
@@ -158,6 +158,8 @@ pub struct Admission {
     /// `None` once it is shut down.
     queue: RwLock<Option<Sender<Entry>>>,
     aborted: Arc<AtomicBool>,
+    /// How many workers are asleep.
+    asleep: Arc<AtomicUsize>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -183,6 +185,7 @@ impl Admission {
             engine: Arc::clone(&engine),
             queue: RwLock::new(Some(sender)),
             aborted: Arc::default(),
+            asleep: Arc::default(),
             workers: Mutex::default(),
         };
         for i in 0..options.workers {
@@ -190,6 +193,7 @@ impl Admission {
                 engine: Arc::clone(&engine),
                 queue: receiver.clone(),
                 aborted: Arc::clone(&admission.aborted),
+                asleep: Arc::clone(&admission.asleep),
                 largest_batch: options.largest_batch,
                 fault: options.fault,
             };
@@ -215,7 +219,8 @@ impl Admission {
         let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
         let room = self.engine.room_for(&request.as_request());
         let slot = Arc::new(Slot::new());
-        let ticket = Ticket { slot: Arc::clone(&slot) };
+        let lingers = self.asleep.load(Ordering::Relaxed) == 0;
+        let ticket = Ticket { slot: Arc::clone(&slot), lingers };
         match queue.try_send(Entry::new(Job::new(request, room), slot)) {
             Ok(()) => Ok(ticket),
             Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.into_request())),

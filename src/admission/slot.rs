@@ -113,7 +113,6 @@ impl<T> Slot<T> {
 
     /// Waits for the answer and takes it.
     pub(super) fn wait(&self) -> Result<T, Taken> {
-        self.linger();
         let mut state = self.lock();
         while let State::Waiting(waiter) = &mut *state {
             *waiter = Waiter::Thread;
@@ -125,9 +124,6 @@ impl<T> Slot<T> {
     /// Waits for the answer and takes it, unless it is not there by `deadline`.
     #[cfg(not(kvhash_loom))]
     pub(super) fn wait_until(&self, deadline: Instant) -> Result<Option<T>, Taken> {
-        if Instant::now() < deadline {
-            self.linger();
-        }
         let mut state = self.lock();
         while let State::Waiting(waiter) = &mut *state {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -141,15 +137,10 @@ impl<T> Slot<T> {
         take(&mut state)
     }
 
-    /// Gives the answer a moment to come, some microseconds: to fall asleep and be woken takes longer,
-    /// and whoever wakes has less time to hash.
-    fn linger(&self) {
+    /// Gives the answer a moment to come, some microseconds.
+    pub(super) fn linger(&self) {
         let backoff = Backoff::new();
-        // Every order is possible without it.
-        while !cfg!(kvhash_loom)
-            && !backoff.is_completed()
-            && !self.is_answered.load(Ordering::Acquire)
-        {
+        while !backoff.is_completed() && !self.is_answered.load(Ordering::Acquire) {
             backoff.snooze();
         }
     }

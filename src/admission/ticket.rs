@@ -21,6 +21,10 @@ use crate::scheme::Row;
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket<R: Row = PositionalLineageHash> {
     pub(super) slot: Arc<Slot<Box<Job<R>>>>,
+    /// Whether a worker was awake to take the request: its answer may be there in a moment. To fall
+    /// asleep and be woken takes longer, and whoever wakes has less time to hash. A worker that sleeps
+    /// is better made room for.
+    pub(super) lingers: bool,
 }
 
 impl<R: Row> Ticket<R> {
@@ -30,6 +34,7 @@ impl<R: Row> Ticket<R> {
     ///
     /// What was wrong with the request, or why there are no hashes.
     pub fn wait(self) -> Answer<R> {
+        self.linger();
         answer_of(self.slot.wait())
     }
 
@@ -41,6 +46,9 @@ impl<R: Row> Ticket<R> {
     /// As [`wait`](Self::wait); and [`TicketError::Taken`] where they were taken before.
     #[cfg(not(kvhash_loom))]
     pub fn wait_until(&mut self, deadline: Instant) -> Option<Answer<R>> {
+        if Instant::now() < deadline {
+            self.linger();
+        }
         self.slot.wait_until(deadline).transpose().map(answer_of)
     }
 
@@ -55,6 +63,12 @@ impl<R: Row> Ticket<R> {
             Some(deadline) => self.wait_until(deadline),
             // Further off than the clock goes.
             None => Some(answer_of(self.slot.wait())),
+        }
+    }
+
+    fn linger(&self) {
+        if self.lingers {
+            self.slot.linger();
         }
     }
 

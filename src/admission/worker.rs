@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, TryRecvError};
@@ -21,6 +21,8 @@ pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Receiver<Entry>,
     pub(super) aborted: Arc<AtomicBool>,
+    /// How many workers are asleep.
+    pub(super) asleep: Arc<AtomicUsize>,
     pub(super) largest_batch: usize,
     pub(super) fault: Option<fn(&OwnedRequest)>,
 }
@@ -31,7 +33,7 @@ impl Worker {
         let mut memory = Lineages::new();
         let mut batch = Vec::new();
         let mut waits = Waits::default();
-        while let Some(first) = waits.next(&self.queue) {
+        while let Some(first) = waits.next(&self.queue, &self.asleep) {
             // Whatever has come in the meantime. Nothing is read on the way: whatever is taken out of
             // the queue waits for what was read before, and another core wrote it.
             let others = self.queue.try_iter().take(self.largest_batch - 1);
@@ -84,7 +86,7 @@ struct Waits {
 
 impl Waits {
     /// The next that comes; `None` when nothing more can come.
-    fn next<T>(&mut self, queue: &Receiver<T>) -> Option<T> {
+    fn next<T>(&mut self, queue: &Receiver<T>, asleep: &AtomicUsize) -> Option<T> {
         let start = Instant::now();
         let backoff = Backoff::new();
         while self.last_was_short && start.elapsed() < LONGEST_SPIN {
@@ -94,7 +96,9 @@ impl Waits {
                 received => return received.ok(),
             }
         }
+        asleep.fetch_add(1, Ordering::Relaxed);
         let received = queue.recv();
+        asleep.fetch_sub(1, Ordering::Relaxed);
         self.last_was_short = start.elapsed() < LONGEST_SPIN;
         received.ok()
     }
@@ -111,11 +115,11 @@ mod tests {
     #[test]
     fn a_worker_stays_awake_while_requests_come_soon() {
         let (sender, receiver) = channel::bounded(1);
-        let mut waits = Waits::default();
+        let (mut waits, asleep) = (Waits::default(), AtomicUsize::new(0));
         // What is there at once was a short wait, unless something came between.
         while !waits.last_was_short {
             sender.send(()).unwrap();
-            assert_eq!(waits.next(&receiver), Some(()));
+            assert_eq!(waits.next(&receiver, &asleep), Some(()));
         }
         // And what comes late was not: awake at first, and then asleep.
         for awake in [true, false] {
@@ -123,16 +127,19 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     thread::sleep(20 * LONGEST_SPIN);
+                    let was_asleep = asleep.load(Ordering::Relaxed);
                     sender.send(()).unwrap();
+                    assert_eq!(was_asleep, 1);
                 });
-                assert_eq!(waits.next(&receiver), Some(()));
+                assert_eq!(waits.next(&receiver, &asleep), Some(()));
             });
             assert!(!waits.last_was_short);
         }
+        assert_eq!(asleep.load(Ordering::Relaxed), 0);
         // Awake or asleep, it sees the end.
         drop(sender);
         for last_was_short in [true, false] {
-            assert_eq!(Waits { last_was_short }.next(&receiver), None);
+            assert_eq!(Waits { last_was_short }.next(&receiver, &asleep), None);
         }
     }
 }
