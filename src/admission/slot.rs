@@ -7,6 +7,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
+#[cfg(not(kvhash_loom))]
 use std::time::Instant;
 
 use crossbeam::utils::Backoff;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+#[cfg(not(kvhash_loom))]
 use std::time::{Duration, Instant};
 
 use super::entry::Job;

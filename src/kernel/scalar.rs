@@ -28,13 +28,13 @@ use crate::xxh3::scalar::{
 /// folds are spelled out: with the length known at compile time the folds become a straight
 /// line at constant offsets, which is a third faster than a loop over them.
 macro_rules! with_hash_of {
-    ($keys:expr, $run:ident($($argument:expr),*)) => {
+    ($keys:expr, $run:tt($($argument:expr),*)) => {
         with_hash_of!(@lengths $keys, $run($($argument),*),
             20 24 26 28 32 36 39 40 44 48 52 56 60 64 65 68 72 76 78 80 84 88 91 92 96 100 104
             108 112 116 117 120 124 128 130 132 136 140 143 144 148 152 156 160 164 168 169 172
             176 180 182 184 188 192 195 196 200 204 208 212 216 220 221 224 228 232 234 236 240)
     };
-    (@lengths $keys:expr, $run:ident $arguments:tt, $($length:literal)*) => {
+    (@lengths $keys:expr, $run:tt $arguments:tt, $($length:literal)*) => {
         match $keys.words() {
             Words::Folds(folds) => match $keys.len() {
                 $($length => with_hash_of!(@call $run, $length, |block: &[u8]| {
@@ -56,7 +56,7 @@ macro_rules! with_hash_of {
             }, std::convert::identity, $arguments),
         }
     };
-    (@call $run:ident, $length:expr, $sum:expr, $finish:expr, ($($argument:expr),*)) => {
+    (@call $run:tt, $length:expr, $sum:expr, $finish:expr, ($($argument:expr),*)) => {
         $run($length, $sum, $finish, $($argument),*)
     };
 }
@@ -249,20 +249,7 @@ pub(super) fn walk_over(
     keys: &BlockKeys,
 ) {
     let fetch = |block: &[u8]| fetch(block.as_ptr().wrapping_add(ahead));
-    with_hash_of!(keys, walk_short(fetch, blocks, lane, rows))
-}
-
-#[inline(always)]
-fn walk_short(
-    length: usize,
-    sum: impl Fn(&[u8]) -> u64,
-    finish: impl Fn(u64) -> u64,
-    fetch: impl Fn(&[u8]),
-    blocks: &[u8],
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-) {
-    walk_in_stages::<true>(length, sum, finish, fetch, blocks, lane, rows);
+    with_hash_of!(keys, (walk_in_stages::<true>)(fetch, blocks, lane, rows))
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -270,6 +257,8 @@ fn walk_short(
 /// other fills the CPU's window with instructions that wait. The last block is left unchained, so
 /// that the blocks of another schedule can go on where these end; where it is the lane's last, it
 /// need not be.
+///
+/// With `EIGHTS`, eight rows are packed at a time, by vectors: worth it where sums use none.
 ///
 /// The rows end with those of the blocks.
 pub(super) fn walk_in_stages<const EIGHTS: bool>(
