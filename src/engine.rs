@@ -174,7 +174,8 @@ impl<S: Scheme> Engine<S> {
     }
 
     /// Hashes a batch to where each request's hashes stay: the [room](Self::room_for) made for it.
-    /// Gives its plans.
+    /// Gives its plans. For threads that others wait for: it does not go to a pool that was given,
+    /// whose threads may be among those.
     pub(crate) fn hash_apart<'m>(
         &self,
         requests: &[S::Request<'_>],
@@ -190,7 +191,8 @@ impl<S: Scheme> Engine<S> {
             block_hashes.extend(kept);
         }
         let kept = self.columns.contains(Columns::BLOCK_HASHES);
-        self.hash_to(self.pool_here(), requests, plans, memory, |_| {
+        let may_fan_out = self.threads > 1 && matches!(self.pool, Pool::Own(..));
+        self.hash_to(may_fan_out, requests, plans, memory, |_| {
             (Column::Apart(rows), kept.then_some(Column::Apart(block_hashes)), None)
         });
         for (room, plan) in rooms.iter_mut().zip(&*plans) {
@@ -368,7 +370,9 @@ impl<S: Scheme> EngineBuilder<S> {
     }
 
     /// Hashes large batches on threads of `pool`, in place of threads of the engine's own. The
-    /// calling thread works, too, in place of one of them.
+    /// calling thread works, too, in place of one of them. (The workers of an
+    /// [`Admission`](crate::admission::Admission) keep to their own threads then: those of the pool may
+    /// be waiting for them.)
     pub fn pool(self, pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::Pool(pool), ..self }
     }

@@ -127,6 +127,11 @@ pub(crate) struct WithRuns {
 }
 
 impl PlanMemory {
+    /// How much of it is as large as single requests make it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.sorted_runs.capacity() * size_of::<MmRun>() + self.salt_buffer.capacity()
+    }
+
     /// The runs of a request, in order.
     pub(crate) fn runs<'a>(&'a self, which: WithRuns, request: &Request<'a>) -> &'a [MmRun] {
         match which.sorted {

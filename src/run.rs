@@ -53,9 +53,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Gives memory back where there is more of it than what so many blocks of large requests take.
-    pub(crate) fn shrink_past(&mut self, blocks: usize) {
-        if self.large_hashes.len() > blocks {
+    /// Gives memory back where single requests have made it larger than so many bytes.
+    pub(crate) fn shrink_past(&mut self, bytes: usize) {
+        let scratches: usize = self.scratches.0.iter().map(Scratch::bytes).sum();
+        if scratches + size_of_val(&self.large_hashes[..]) > bytes {
             self.shrink();
         }
     }
@@ -92,6 +93,13 @@ pub(crate) struct Scratch {
     pub(crate) plans: PlanMemory,
     workspace: Workspace,
     frames: Frames,
+}
+
+impl Scratch {
+    /// How much of it is as large as single requests make it.
+    fn bytes(&self) -> usize {
+        self.plans.bytes() + size_of_val(&self.frames[..])
+    }
 }
 
 impl<S: Scheme> Batch<'_, '_, S> {

@@ -5,6 +5,7 @@ mod common;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -356,6 +357,146 @@ fn abort_answers_what_has_not_begun_with_an_error() {
     let answers: Vec<_> = waiting.into_iter().map(Ticket::wait).collect();
     // Those that came in before the queue was closed; one of the loop above may be among them.
     assert!(answers.iter().all(|answer| *answer == Err(TicketError::Aborted)));
+}
+
+/// Runs something that must end, and would otherwise hang.
+fn in_time(run: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        run();
+        let _ = sender.send(());
+    });
+    let ended = receiver.recv_timeout(Duration::from_secs(30));
+    assert_ne!(ended, Err(RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap();
+}
+
+#[test]
+fn threads_of_a_given_pool_may_wait_for_tickets() {
+    in_time(|| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let pool = Arc::new(pool);
+        let builder = Engine::builder().block_size(BlockSize::new(64).unwrap());
+        let engine = builder.pool(Arc::clone(&pool)).task_bytes(10_000).build().unwrap();
+        let admission = Admission::start(engine, Options::default()).unwrap();
+        pool.scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|_| {
+                    let ticket = admission.submit(OwnedRequest::new(vec![7; 1 << 20])).unwrap();
+                    assert_eq!(ticket.wait().unwrap().plhs().len(), 1 << 14);
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn whoever_shuts_down_second_waits_too() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let mut busy = keep_busy(&admission);
+    thread::scope(|scope| {
+        let shut_down = || {
+            admission.shutdown();
+            // All that was accepted is answered, whoever it was that waited for it.
+            assert_eq!(AT_THE_GATE.load(Ordering::SeqCst), 0);
+        };
+        scope.spawn(shut_down);
+        while !matches!(admission.submit(OwnedRequest::new([1])), Err(Rejected::Closed(_))) {
+            thread::yield_now();
+        }
+        let second = scope.spawn(shut_down);
+        thread::sleep(Duration::from_millis(50));
+        assert!(!second.is_finished());
+        drop(gate);
+    });
+    assert!(busy.try_take().unwrap().is_ok());
+}
+
+/// A waker that keeps something as long as it is there itself.
+struct Keeps<T>(T);
+
+impl<T: Send + Sync + 'static> Wake for Keeps<T> {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn poll_once(ticket: &mut Ticket, waker: &Waker) -> Poll<kvhash::admission::Answer> {
+    pin!(ticket).poll(&mut Context::from_waker(waker))
+}
+
+#[test]
+fn wakers_are_let_go_of_when_they_are_no_longer_asked_for() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let busy = keep_busy(&admission);
+    let kept = Arc::new(());
+    let waker = || Waker::from(Arc::new(Keeps(Arc::clone(&kept))));
+    let submit = || admission.submit(OwnedRequest::new([1; 4])).unwrap();
+    // Another one, a wait, and the end of the ticket take its place.
+    let [mut other, mut waiting, mut dropped] = [submit(), submit(), submit()];
+    for ticket in [&mut other, &mut waiting, &mut dropped] {
+        assert!(poll_once(ticket, &waker()).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&kept), 4);
+    assert!(poll_once(&mut other, Waker::noop()).is_pending());
+    assert_eq!(Arc::strong_count(&kept), 3);
+    assert_eq!(waiting.wait_timeout(Duration::from_millis(1)), None);
+    assert_eq!(Arc::strong_count(&kept), 2);
+    drop(dropped);
+    assert_eq!(Arc::strong_count(&kept), 1);
+    drop(gate);
+    assert!(busy.wait().is_ok() && other.wait().is_ok() && waiting.wait().is_ok());
+}
+
+#[test]
+fn a_waker_may_be_the_last_to_hold_the_queue() {
+    let _turn = TURN.lock().unwrap();
+    let admission = Arc::new(start(Options::default()));
+    let gate = GATE.lock().unwrap();
+    let mut busy = keep_busy(&admission);
+    let waker = Waker::from(Arc::new(Keeps(admission)));
+    assert!(poll_once(&mut busy, &waker).is_pending());
+    drop(waker);
+    thread::scope(|scope| {
+        // The old waker goes, and the queue with it, which waits for this very ticket's request.
+        scope.spawn(|| drop(poll_once(&mut busy, Waker::noop())));
+        thread::sleep(Duration::from_millis(50));
+        drop(gate);
+    });
+    assert!(busy.wait().is_ok());
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose, again");
+    }
+}
+
+/// Panics with that when it wakes.
+struct Bomber;
+
+impl Wake for Bomber {
+    fn wake(self: Arc<Self>) {
+        std::panic::panic_any(Bomb);
+    }
+}
+
+#[test]
+fn what_a_waker_panics_with_may_panic_too() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let gate = GATE.lock().unwrap();
+    let mut busy = keep_busy(&admission);
+    assert!(poll_once(&mut busy, &Waker::from(Arc::new(Bomber))).is_pending());
+    drop(gate);
+    let after = admission.submit(OwnedRequest::new([1; 4])).unwrap();
+    assert!(after.wait().is_ok());
+    assert!(admission.submit(OwnedRequest::new([1; 4])).unwrap().wait().is_ok());
 }
 
 /// How many requests the test below submits: over a million where it is asked for.

@@ -106,6 +106,20 @@ fn a_warm_arena_is_enough() {
         assert_eq!(admission.submit(request).unwrap().wait().unwrap().plhs().len(), 1024);
     }
     assert!(held() < 16 * (64 << 10), "{} bytes", held());
+    // Nor does a worker keep what one request made large: frames of 26 MB, and 24 MB of sorted runs.
+    let tokens = 2 << 20;
+    let run = |offset| MmRun { mm_hash: 1, offset, length: 1 };
+    for count in [1, 1_000_000] {
+        let runs: Vec<MmRun> = (0..count).rev().map(run).collect();
+        let request = OwnedRequest::new(vec![7; tokens]).block_size(tokens as u32).mm_runs(runs);
+        assert_eq!(admission.submit(request).unwrap().wait().unwrap().plhs().len(), 1);
+        // The worker answers, and then gives back.
+        let start = std::time::Instant::now();
+        while held() > 10 << 20 && start.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        assert!(held() < 10 << 20, "{} bytes", held());
+    }
     drop(admission);
     assert!(held() < 64 << 10, "{} bytes", held());
 }

@@ -6,21 +6,19 @@ use super::slot::{Sleeper, Slot};
 use super::{Answer, TicketError};
 use crate::fetch::{fetch, fetch_all};
 use crate::lineages::OwnedLineage;
-use crate::plh::PositionalLineageHash;
 use crate::request::{OwnedRequest, Request};
-use crate::scheme::Row;
 
 /// A request, and its answer.
 ///
-/// Its memory is the caller's, from first to last: the room for the hashes is made when the request
-/// is submitted, and all of it is freed by whoever takes the answer or drops the ticket. A worker that
+/// Its memory is the caller's: the room for the hashes is made when the request is submitted, and all
+/// of it is freed by whoever takes the answer. (A worker frees only what was cancelled.) A worker that
 /// made and freed it would do little else, and memory that one thread makes and another frees costs
 /// both.
 #[derive(Debug)]
-pub(super) struct Job<R: Row = PositionalLineageHash> {
+pub(super) struct Job {
     pub(super) request: OwnedRequest,
     /// Room for hashes until they are there.
-    lineage: OwnedLineage<R>,
+    lineage: OwnedLineage,
     /// Whether they are. What ends before they are ends in a panic.
     pub(super) outcome: Result<(), TicketError>,
 }
@@ -34,11 +32,9 @@ impl Job {
     pub(super) fn parts(&mut self) -> (Request<'_>, &mut OwnedLineage) {
         (self.request.as_request(), &mut self.lineage)
     }
-}
 
-impl<R: Row> Job<R> {
     /// The answer. The request is freed.
-    pub(super) fn into_answer(self) -> Answer<R> {
+    pub(super) fn into_answer(self) -> Answer {
         self.outcome.map(|()| self.lineage)
     }
 }

@@ -9,9 +9,9 @@
 //! with the reason that there are none. The queue is bounded; what does not fit is given back.
 //!
 //! The room for the hashes is made by whoever submits, and workers hash to it; the request and the
-//! room are the ticket's. To wake a thread takes longer than to hash a prompt: so a worker looks at
+//! room are freed with the answer. To wake a thread takes longer than to hash a prompt: so a worker looks at
 //! the queue for up to 100 µs as long as requests keep coming that soon, and a thread that waits for
-//! a ticket sleeps only after some microseconds. Where requests are further apart, workers sleep.
+//! a ticket sleeps only after some microseconds, where workers are awake. Where requests are further apart, workers sleep.
 //!
 //! ```
 //! use kvhash::admission::{Admission, Options};
@@ -33,7 +33,7 @@ mod worker;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use crossbeam::channel::{self, Sender, TrySendError};
 use thiserror::Error;
@@ -41,7 +41,6 @@ use thiserror::Error;
 use crate::engine::Engine;
 use crate::error::RequestError;
 use crate::lineages::OwnedLineage;
-use crate::plh::PositionalLineageHash;
 use crate::request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use entry::{Entry, Job};
@@ -50,7 +49,7 @@ pub use ticket::Ticket;
 use worker::Worker;
 
 /// What a ticket yields.
-pub type Answer<R = PositionalLineageHash> = Result<OwnedLineage<R>, TicketError>;
+pub type Answer = Result<OwnedLineage, TicketError>;
 
 /// The settings of an [`Admission`].
 #[derive(Debug, Clone)]
@@ -74,7 +73,8 @@ impl Options {
     }
 
     /// How many threads take requests from the queue. Each hashes batches of its own, on as many
-    /// threads as the engine has. Default: 1.
+    /// threads as the engine has, if those are the engine's own: threads of a pool that it was given
+    /// may be waiting for tickets. Default: 1.
     pub fn workers(self, workers: usize) -> Self {
         Self { workers, ..self }
     }
@@ -160,7 +160,8 @@ pub struct Admission {
     aborted: Arc<AtomicBool>,
     /// How many workers are asleep.
     asleep: Arc<AtomicUsize>,
-    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers: Vec<ThreadId>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Admission {
@@ -181,12 +182,13 @@ impl Admission {
         }
         let (sender, receiver) = channel::bounded(options.capacity);
         let engine = Arc::new(engine);
-        let admission = Self {
+        let mut admission = Self {
             engine: Arc::clone(&engine),
             queue: RwLock::new(Some(sender)),
             aborted: Arc::default(),
             asleep: Arc::default(),
-            workers: Mutex::default(),
+            workers: Vec::new(),
+            handles: Mutex::default(),
         };
         for i in 0..options.workers {
             let worker = Worker {
@@ -202,6 +204,7 @@ impl Admission {
                 .name(format!("kvhash-admit-{i}"))
                 .spawn(move || worker.run())
                 .map_err(AdmissionError::NoThread)?;
+            admission.workers.push(handle.thread().id());
             admission.handles().push(handle);
         }
         Ok(admission)
@@ -217,10 +220,14 @@ impl Admission {
     pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
         let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
+        // Before anything is made: callers try again and again.
+        if queue.is_full() {
+            return Err(Rejected::Full(request));
+        }
         let room = self.engine.room_for(&request.as_request());
         let slot = Arc::new(Slot::new());
         let lingers = self.asleep.load(Ordering::Relaxed) == 0;
-        let ticket = Ticket { slot: Arc::clone(&slot), lingers };
+        let ticket = Ticket { slot: Arc::clone(&slot), lingers, polled: false };
         match queue.try_send(Entry::new(Job::new(request, room), slot)) {
             Ok(()) => Ok(ticket),
             Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.into_request())),
@@ -234,29 +241,31 @@ impl Admission {
         queue.as_ref().map_or(0, Sender::len)
     }
 
-    /// Accepts no more requests, and returns when all that were accepted are answered.
+    /// Accepts no more requests, and returns when all that were accepted are answered. On a thread of
+    /// the queue, where wakers run, it returns at once.
     pub fn shutdown(&self) {
         // The workers end when they have taken what is there, since nobody can add to it.
         drop(self.queue.write().unwrap_or_else(PoisonError::into_inner).take());
-        let handles = std::mem::take(&mut *self.handles());
-        for handle in handles {
-            // Not for itself, where a waker of the caller's drops the queue on a worker.
-            if handle.thread().id() != thread::current().id() {
-                // Panics are caught where they happen.
-                let _ = handle.join();
-            }
+        // A worker would wait for itself, or for one that waits for it.
+        if self.workers.contains(&thread::current().id()) {
+            return;
+        }
+        // Whoever comes second waits for the first, under the lock.
+        for handle in self.handles().drain(..) {
+            // Panics are caught where they happen.
+            let _ = handle.join();
         }
     }
 
     /// Accepts no more requests, answers those that are not being hashed with
-    /// [`TicketError::Aborted`], and returns when all are answered.
+    /// [`TicketError::Aborted`], and returns as [`shutdown`](Self::shutdown) does.
     pub fn abort(&self) {
         self.aborted.store(true, Ordering::Relaxed);
         self.shutdown();
     }
 
     fn handles(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

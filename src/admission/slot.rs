@@ -57,7 +57,7 @@ impl<T> Drop for Sleeper<'_, T> {
     fn drop(&mut self) {
         match self.task.take() {
             // Wakers are the caller's: one that panics costs the others nothing.
-            Some(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
+            Some(waker) => _ = survives(|| waker.wake()),
             None => self.slot.answered.notify_one(),
         }
     }
@@ -101,15 +101,32 @@ impl<T> Slot<T> {
 
     /// Takes the answer if it is there; otherwise has `waker` woken when it is, and no other.
     pub(super) fn poll(&self, waker: &Waker) -> Poll<Result<T, Taken>> {
-        let mut state = self.lock();
-        if let State::Waiting(waiter) = &mut *state {
-            match waiter {
-                Waiter::Task(old) => old.clone_from(waker),
-                other => *other = Waiter::Task(waker.clone()),
-            }
+        if let State::Waiting(Waiter::Task(old)) = &*self.lock()
+            && old.will_wake(waker)
+        {
             return Poll::Pending;
         }
-        Poll::Ready(take(&mut state).and_then(|answer| answer.ok_or(Taken)))
+        let waker = waker.clone();
+        let mut state = self.lock();
+        let State::Waiting(waiter) = &mut *state else {
+            let taken = take(&mut state);
+            drop(state);
+            return Poll::Ready(taken.and_then(|answer| answer.ok_or(Taken)));
+        };
+        let old = mem::replace(waiter, Waiter::Task(waker));
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Has nobody woken who was to be: before the slot is waited for otherwise, or let go of.
+    pub(super) fn forget_waker(&self) {
+        let mut state = self.lock();
+        if let State::Waiting(waiter) = &mut *state {
+            let old = mem::replace(waiter, Waiter::Nobody);
+            drop(state);
+            drop(old);
+        }
     }
 
     /// Waits for the answer and takes it.
@@ -138,18 +155,26 @@ impl<T> Slot<T> {
         take(&mut state)
     }
 
-    /// Gives the answer a moment to come, some microseconds.
-    pub(super) fn linger(&self) {
+    /// Gives the answer a moment to come as long as it `may`: some microseconds, and a turn or two of
+    /// others who want the CPU.
+    pub(super) fn linger(&self, may: impl Fn() -> bool) {
         let backoff = Backoff::new();
-        while !backoff.is_completed() && !self.is_answered.load(Ordering::Acquire) {
+        while !backoff.is_completed() && !self.is_answered.load(Ordering::Acquire) && may() {
             backoff.snooze();
         }
     }
 
-    /// Nothing panics under the lock, so that there is never a half-made state.
+    /// Under the lock nothing panics and nothing of the caller's runs: wakers are made and dropped
+    /// outside of it.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(|error| error.into_inner())
     }
+}
+
+/// Whether a function ended without a panic. What it panicked with is leaked: dropped, it might panic
+/// again.
+pub(super) fn survives(function: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(function)).map_err(mem::forget).is_ok()
 }
 
 fn take<T>(state: &mut State<T>) -> Result<Option<T>, Taken> {

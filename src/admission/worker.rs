@@ -1,6 +1,5 @@
 //! The threads behind the queue.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +9,14 @@ use crossbeam::utils::Backoff;
 
 use super::TicketError;
 use super::entry::{Entry, answer_all, fail_all};
+use super::slot::survives;
 use crate::engine::Engine;
 use crate::lineages::{Lineages, OwnedLineage};
 use crate::request::{OwnedRequest, Request};
 
-/// How many blocks of large requests a worker keeps room for from batch to batch: 8 MiB of hashes.
-const ROOM_KEPT: usize = 1 << 20;
+/// How much memory a worker keeps from batch to batch that is made for what requests hold: a large one
+/// comes once.
+const BYTES_KEPT: usize = 8 << 20;
 
 pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
@@ -41,16 +42,15 @@ impl Worker {
             batch.retain(|entry| !entry.is_cancelled());
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
-            } else if catch_unwind(AssertUnwindSafe(|| self.hash(&mut batch, &mut memory))).is_err()
-            {
+            } else if survives(|| self.hash(&mut batch, &mut memory)) {
+                answer_all(&mut batch);
+            } else {
                 // What the panic left of it is not to be used again.
                 memory = Lineages::new();
                 fail_all(&mut batch, TicketError::Panicked);
-            } else {
-                answer_all(&mut batch);
             }
             batch.clear();
-            memory.memory.shrink_past(ROOM_KEPT);
+            memory.memory.shrink_past(BYTES_KEPT);
         }
     }
 

@@ -3,9 +3,8 @@
 //! A chain is a line of dependent multiplications, so a CPU that does nothing else waits. From
 //! 64 bytes a block on, the wait is filled with the hashing of the request's next blocks. Shorter
 //! blocks do not fill it; there, several requests are chained side by side, over hashes that
-//! were worked out before. What is short then is registers and the units behind them, so rows of
-//! blocks that are folded are packed eight at a time by `wide`'s vectors: SSE2, NEON, or general
-//! registers again.
+//! were worked out before. General registers are short either way, so the rows of one request are
+//! packed eight at a time by `wide`'s vectors: SSE2, NEON, or general registers again.
 
 use std::array;
 use std::cell::Cell;
