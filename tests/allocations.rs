@@ -109,10 +109,13 @@ fn a_warm_arena_is_enough() {
     // Nor does a worker keep what one request made large: frames of 26 MB, and 24 MB of sorted runs.
     let tokens = 2 << 20;
     let run = |offset| MmRun { mm_hash: 1, offset, length: 1 };
-    for count in [1, 1_000_000] {
+    for (count, block_size) in [(1, tokens), (1_000_000, 16)] {
         let runs: Vec<MmRun> = (0..count).rev().map(run).collect();
-        let request = OwnedRequest::new(vec![7; tokens]).block_size(tokens as u32).mm_runs(runs);
-        assert_eq!(admission.submit(request).unwrap().wait().unwrap().plhs().len(), 1);
+        let request = OwnedRequest::new(vec![7; tokens]).block_size(block_size as u32);
+        let request = request.mm_runs(runs);
+        let lineage = admission.submit(request).unwrap().wait().unwrap();
+        assert_eq!(lineage.plhs().len(), tokens / block_size);
+        drop(lineage);
         // The worker answers, and then gives back.
         let start = std::time::Instant::now();
         while held() > 10 << 20 && start.elapsed().as_secs() < 10 {
