@@ -452,20 +452,30 @@ fn wakers_are_let_go_of_when_they_are_no_longer_asked_for() {
 
 #[test]
 fn a_waker_may_be_the_last_to_hold_the_queue() {
-    let _turn = TURN.lock().unwrap();
-    let admission = Arc::new(start(Options::default()));
-    let gate = GATE.lock().unwrap();
-    let mut busy = keep_busy(&admission);
-    let waker = Waker::from(Arc::new(Keeps(admission)));
-    assert!(poll_once(&mut busy, &waker).is_pending());
-    drop(waker);
-    thread::scope(|scope| {
+    // A gate of its own, so that no other test waits where this one hangs.
+    static OPEN: AtomicBool = AtomicBool::new(false);
+    fn until_open(_: &OwnedRequest) {
+        while !OPEN.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
+    in_time(|| {
+        let engine = Engine::builder().build().unwrap();
+        let options = Options::default().fault(until_open);
+        let admission = Arc::new(Admission::start(engine, options).unwrap());
+        let mut ticket = admission.submit(OwnedRequest::new([1; 16])).unwrap();
+        let waker = Waker::from(Arc::new(Keeps(admission)));
+        assert!(poll_once(&mut ticket, &waker).is_pending());
+        drop(waker);
+        let opens = thread::spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            OPEN.store(true, Ordering::SeqCst);
+        });
         // The old waker goes, and the queue with it, which waits for this very ticket's request.
-        scope.spawn(|| drop(poll_once(&mut busy, Waker::noop())));
-        thread::sleep(Duration::from_millis(50));
-        drop(gate);
+        let _ = poll_once(&mut ticket, Waker::noop());
+        opens.join().unwrap();
+        assert!(ticket.wait().is_ok());
     });
-    assert!(busy.wait().is_ok());
 }
 
 /// Panics when it is dropped.
