@@ -174,15 +174,15 @@ impl<S: Scheme> Engine<S> {
     }
 
     /// Hashes a batch to where each request's hashes stay: the [room](Self::room_for) made for it.
-    /// Gives its plans. For threads that others wait for: it does not go to a pool that was given,
-    /// whose threads may be among those.
-    pub(crate) fn hash_apart<'m>(
+    /// For threads that others wait for: it does not go to a pool that was given, whose threads may be
+    /// among those.
+    pub(crate) fn hash_apart(
         &self,
         requests: &[S::Request<'_>],
         rooms: &mut [&mut OwnedLineage<S::Row>],
-        memory: &'m mut Lineages<S::Row>,
-    ) -> &'m [Planned] {
-        let Lineages { plans, memory, .. } = memory;
+        plans: &mut Vec<Planned>,
+        memory: &mut Memory,
+    ) {
         let mut rows = Vec::with_capacity(rooms.len());
         let mut block_hashes = Vec::new();
         for room in &mut *rooms {
@@ -200,7 +200,6 @@ impl<S: Scheme> Engine<S> {
                 room.describe(plan);
             }
         }
-        plans
     }
 
     /// Hashes a batch to the columns that `columns` has for so many blocks.

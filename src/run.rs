@@ -210,12 +210,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
             for (i, waiting) in group.iter().enumerate() {
                 let (request, plan) = planned(waiting.index);
                 lanes[i] = self.lane(request, plan, places.of(waiting.index, plan));
-                if len > LONGEST_FOLDED && width > 1 && workspace.hints.help() {
+                if !workspace.hints.help() {
+                    continue;
+                }
+                if len > LONGEST_FOLDED && width > 1 {
                     fetch_more(lanes[i].blocks);
                 }
-                if let Some(next) = rest.get(i)
-                    && workspace.hints.help()
-                {
+                if let Some(next) = rest.get(i) {
                     lanes[i].next = tokens(requests[next.index].general());
                 }
             }

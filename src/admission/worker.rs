@@ -11,8 +11,10 @@ use super::TicketError;
 use super::entry::{Entry, answer_all, fail_all};
 use super::slot::survives;
 use crate::engine::Engine;
-use crate::lineages::{Lineages, OwnedLineage};
+use crate::lineages::OwnedLineage;
+use crate::plan::Planned;
 use crate::request::{OwnedRequest, Request};
+use crate::run::Memory;
 
 /// How much memory a worker keeps from batch to batch that is made for what requests hold: a large one
 /// comes once.
@@ -31,7 +33,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Hashes what comes until the queue is closed and empty.
     pub(super) fn run(self) {
-        let mut memory = Lineages::new();
+        let (mut plans, mut memory) = (Vec::new(), Memory::default());
         let mut batch = Vec::new();
         let mut waits = Waits::default();
         while let Some(first) = waits.next(&self.queue, &self.asleep) {
@@ -42,20 +44,20 @@ impl Worker {
             batch.retain(|entry| !entry.is_cancelled());
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
-            } else if survives(|| self.hash(&mut batch, &mut memory)) {
+            } else if survives(|| self.hash(&mut batch, &mut plans, &mut memory)) {
                 answer_all(&mut batch);
             } else {
                 // What the panic left of it is not to be used again.
-                memory = Lineages::new();
+                (plans, memory) = (Vec::new(), Memory::default());
                 fail_all(&mut batch, TicketError::Panicked);
             }
             batch.clear();
-            memory.memory.shrink_past(BYTES_KEPT);
+            memory.shrink_past(BYTES_KEPT);
         }
     }
 
     /// Hashes a batch to where its answers stay.
-    fn hash(&self, batch: &mut [Entry], memory: &mut Lineages) {
+    fn hash(&self, batch: &mut [Entry], plans: &mut Vec<Planned>, memory: &mut Memory) {
         if let Some(fault) = self.fault {
             batch.iter_mut().for_each(|entry| fault(&entry.job().request));
         }
@@ -66,7 +68,7 @@ impl Worker {
             requests.push(request);
             rooms.push(room);
         }
-        let plans = self.engine.hash_apart(&requests, &mut rooms, memory);
+        self.engine.hash_apart(&requests, &mut rooms, plans, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
             entry.job().outcome = plan.map(|_| ()).map_err(TicketError::from);
         }

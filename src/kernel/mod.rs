@@ -259,33 +259,17 @@ impl Backend {
         match self {
             Self::Portable if len > LONGEST_FOLDED => {
                 let sum = |block: &[u8]| portable::sum(block, keys.stripes(), ahead);
-                scalar::walk_in_stages::<false>(len, sum, avalanche, |_| {}, blocks, lane, rows);
+                scalar::walk_sums(len, sum, blocks, lane, rows);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if len > LONGEST_FOLDED => {
                 let keys = keys.stripes();
                 if hints.help() {
                     let sum = |block: &[u8]| avx2::sum::<true>(block, keys, ahead);
-                    scalar::walk_in_stages::<false>(
-                        len,
-                        sum,
-                        avalanche,
-                        |_| {},
-                        blocks,
-                        lane,
-                        rows,
-                    );
+                    scalar::walk_sums(len, sum, blocks, lane, rows);
                 } else {
                     let sum = |block: &[u8]| avx2::sum::<false>(block, keys, ahead);
-                    scalar::walk_in_stages::<false>(
-                        len,
-                        sum,
-                        avalanche,
-                        |_| {},
-                        blocks,
-                        lane,
-                        rows,
-                    );
+                    scalar::walk_sums(len, sum, blocks, lane, rows);
                 }
             }
             // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough

@@ -251,16 +251,29 @@ pub(super) fn walk_over(
     with_hash_of!(keys, (walk_in_stages::<true>)(fetch, blocks, lane, rows))
 }
 
+/// [`walk_over`] by a backend's own sums, of more than 240 bytes, which fetch what lies ahead and keep
+/// the vectors busy.
+#[inline(always)]
+pub(super) fn walk_sums(
+    length: usize,
+    sum: impl Fn(&[u8]) -> u64,
+    blocks: &[u8],
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+) {
+    walk_in_stages::<false>(length, sum, avalanche, |_| {}, blocks, lane, rows);
+}
+
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
 /// other fills the CPU's window with instructions that wait. The last block is left unchained, so
 /// that the blocks of another schedule can go on where these end; where it is the lane's last, it
 /// need not be.
 ///
-/// With `EIGHTS`, eight rows are packed at a time, by vectors: worth it where sums use none.
+/// With `EIGHTS`, eight rows are packed at a time, by vectors.
 ///
 /// The rows end with those of the blocks.
-pub(super) fn walk_in_stages<const EIGHTS: bool>(
+fn walk_in_stages<const EIGHTS: bool>(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
     finish: impl Fn(u64) -> u64,
