@@ -1,11 +1,10 @@
 //! The chains of eight requests, and the packing of rows.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ptr;
 
-use super::vector::{XOR3, finish, fold, start_avalanche, swap_bytes, words};
+use super::vector::{XOR3, finish, fold, opaque, start_avalanche, swap_bytes, words};
 use super::{LANES, of_lanes};
 use crate::kernel::Lane;
 
@@ -177,8 +176,8 @@ pub(super) unsafe fn store(
 ) {
     // Opaque, so that each is made by one instruction: the compiler would take the vectors apart
     // first.
-    let even = opaque_vector(_mm512_unpacklo_epi64(low, high));
-    let odd = opaque_vector(_mm512_unpackhi_epi64(low, high));
+    let even = opaque(_mm512_unpacklo_epi64(low, high));
+    let odd = opaque(_mm512_unpackhi_epi64(low, high));
     // SAFETY: the caller says that the rows are there.
     unsafe {
         rows[0].add(index).write(_mm512_castsi512_si128(even));
@@ -190,15 +189,4 @@ pub(super) unsafe fn store(
         rows[6].add(index).write(_mm512_extracti64x2_epi64::<3>(even));
         rows[7].add(index).write(_mm512_extracti64x2_epi64::<3>(odd));
     }
-}
-
-/// The same vector, and the compiler cannot know.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn opaque_vector(mut vector: __m512i) -> __m512i {
-    // SAFETY: there is no instruction; the vector comes out of the register that it went into.
-    unsafe {
-        asm!("/* {0} */", inout(zmm_reg) vector, options(pure, nomem, nostack, preserves_flags));
-    }
-    vector
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::alone::{Beside, Sum, walk_alone};
 use super::side_by_side::{Blocks, Eight, walk_eight};
 use super::vector::{
-    add_up, barrier, finish, fold, fold_pair, load_row, signed, start_avalanche, words,
+    add_up, barrier, finish, fold, fold_pair, load_row, opaque, signed, start_avalanche, words,
 };
 use super::{LANES, of_lanes};
 use crate::fetch::{Hints, fetch_start};
@@ -295,6 +295,8 @@ unsafe fn fold_rows_of<const IFMA: bool, const FETCH: bool, const SEEDS: usize>(
             _mm512_xor_si512(load_row(blocks.at(a, offset)), keys[a % SEEDS]),
             _mm512_xor_si512(load_row(blocks.at(b, offset)), keys[b % SEEDS]),
         );
+        // One fold after the other: without IFMA a fold takes more registers than there are for two.
+        let folded = if IFMA { folded } else { opaque(folded) };
         beside.go_on();
         folded
     }

@@ -110,3 +110,13 @@ pub(super) fn barrier() {
     // SAFETY: there is no instruction.
     unsafe { asm!("", options(nostack, preserves_flags)) };
 }
+
+/// The same vector, and the compiler cannot know. What makes it comes before the next one of these,
+/// as written.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn opaque(mut vector: __m512i) -> __m512i {
+    // SAFETY: there is no instruction; the vector comes out of the register that it went into.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags)) };
+    vector
+}
