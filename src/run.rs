@@ -280,7 +280,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
     /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
     /// of them, then what is left of few blocks together, and the others one by one.
     fn run_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-        let fewest = *self.backend.lanes(len).start();
+        let alone = len > LONGEST_FOLDED && self.backend.goes_alone(len, lanes[0].left, workspace);
+        let fewest = if alone { usize::MAX } else { *self.backend.lanes(len).start() };
         while lanes.len() > 1 && lanes.len() >= fewest {
             let count = lanes[0].left;
             if count < SHORTEST_WALK && lanes.len() < MAX_LANES {

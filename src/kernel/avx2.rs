@@ -7,10 +7,12 @@
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::cell::Cell;
 
-use crate::fetch::fetch;
+use super::Lane;
+use super::merge::{self, with_stripes};
+use crate::fetch::{FETCH_AHEAD, Hints, fetch};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
@@ -21,28 +23,95 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// The sum of one block of more than 240 bytes, up to the last avalanche. What lies `ahead` bytes
-/// after it is fetched, if `FETCH` says so.
-pub(super) fn sum<const FETCH: bool>(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
+/// Hashes, chains and packs the next blocks of a lane, of more than 240 bytes. The rows end with theirs.
+/// What lies `ahead` bytes further is fetched, if that helps.
+pub(super) fn walk(
+    blocks: &[u8],
+    len: usize,
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+    keys: &StripeKeys,
+    (ahead, hints): (usize, Hints),
+) {
     // SAFETY: a backend is called only where it is available.
-    merge(unsafe { absorb::<FETCH>(block, keys, ahead) }, &keys.merge, block.len())
+    unsafe {
+        match hints {
+            Hints(true) => walk_stripes::<true>(blocks, len, lane, rows, keys, ahead),
+            Hints(false) => walk_stripes::<false>(blocks, len, lane, rows, keys, ahead),
+        }
+    }
 }
 
-/// The accumulators of one block.
 #[target_feature(enable = "avx2")]
-fn absorb<const FETCH: bool>(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
-    let mut accumulators = Accumulators {
-        products: bytemuck::cast(INITIAL_ACCUMULATORS),
-        data: [_mm256_setzero_si256(); VECTORS],
-    };
-    // The last stripe is apart: it may begin inside the one before, and is always there.
-    let (stripes, _) = block[..block.len() - 1].as_chunks();
-    // Blocks of 64 and 128 tokens, spelled out: a loop of a known length becomes a straight line.
-    // It is beside the loop over scrambles, since the compiler would move all keys out of that.
-    match stripes.len() {
-        3 => accumulators.absorb_all::<FETCH>(&stripes[..3], keys, ahead),
-        7 => accumulators.absorb_all::<FETCH>(&stripes[..7], keys, ahead),
-        _ => {
+fn walk_stripes<const FETCH: bool>(
+    blocks: &[u8],
+    len: usize,
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+    keys: &StripeKeys,
+    ahead: usize,
+) {
+    with_stripes!(len, |STRIPES| {
+        // SAFETY: the CPU has what this function has.
+        let absorb = |block: &[u8]| unsafe { absorb::<FETCH, STRIPES>(block, keys, ahead) };
+        merge::walk(len, absorb, blocks, lane, rows)
+    });
+}
+
+/// The hashes of blocks of more than 240 bytes, back to back.
+pub(super) fn hash(
+    blocks: &[u8],
+    len: usize,
+    keys: &StripeKeys,
+    hashes: &[Cell<u64>],
+    hints: Hints,
+) {
+    // SAFETY: a backend is called only where it is available.
+    unsafe {
+        match hints {
+            Hints(true) => hash_stripes::<true>(blocks, len, keys, hashes),
+            Hints(false) => hash_stripes::<false>(blocks, len, keys, hashes),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn hash_stripes<const FETCH: bool>(
+    blocks: &[u8],
+    len: usize,
+    keys: &StripeKeys,
+    hashes: &[Cell<u64>],
+) {
+    with_stripes!(len, |STRIPES| {
+        // SAFETY: the CPU has what this function has.
+        let absorb = |block: &[u8]| unsafe { absorb::<FETCH, STRIPES>(block, keys, FETCH_AHEAD) };
+        merge::hash(len, absorb, blocks, hashes)
+    });
+}
+
+/// The accumulators of one block, xored with the secret as the merge takes them. `STRIPES` is how many
+/// there are before the last one, or 0 where only the length says so.
+///
+/// # Safety
+///
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
+    block: &[u8],
+    keys: &StripeKeys,
+    ahead: usize,
+) -> [__m256i; VECTORS] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut accumulators = Accumulators {
+            products: bytemuck::cast(INITIAL_ACCUMULATORS),
+            data: [_mm256_setzero_si256(); VECTORS],
+        };
+        // The last stripe is apart: it may begin inside the one before, and is always there.
+        let (stripes, _) = block[..block.len() - 1].as_chunks();
+        if STRIPES > 0 {
+            accumulators.absorb_all::<FETCH>(&stripes[..STRIPES], keys, ahead);
+        } else {
             for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
                 accumulators.absorb_all::<FETCH>(stripes, keys, ahead);
                 if stripes.len() == STRIPES_PER_SCRAMBLE {
@@ -50,13 +119,18 @@ fn absorb<const FETCH: bool>(block: &[u8], keys: &StripeKeys, ahead: usize) -> [
                 }
             }
         }
+        let last = block.last_chunk().expect("longer than a stripe");
+        if FETCH {
+            fetch(last.as_ptr().wrapping_add(ahead));
+        }
+        accumulators.absorb(last, &keys.last);
+        let secret: [__m256i; VECTORS] = bytemuck::cast(keys.merge);
+        let mut joined = accumulators.joined();
+        for (joined, secret) in joined.iter_mut().zip(secret) {
+            *joined = _mm256_xor_si256(*joined, secret);
+        }
+        joined
     }
-    let last = block.last_chunk().expect("longer than a stripe");
-    if FETCH {
-        fetch(last.as_ptr().wrapping_add(ahead));
-    }
-    accumulators.absorb(last, &keys.last);
-    bytemuck::cast(accumulators.joined())
 }
 
 /// The accumulators of one block, in two: the specification adds each data lane to the

@@ -21,6 +21,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512ifma;
+mod merge;
 mod portable;
 mod scalar;
 #[cfg(test)]
@@ -39,7 +40,6 @@ use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
 use crate::xxh3::pieces::{PIECE_BYTES, Pieces};
-use crate::xxh3::scalar::avalanche;
 
 /// An implementation of the hash kernels. All give the same bits; they differ in speed and in
 /// what they need of the CPU.
@@ -132,8 +132,19 @@ impl Backend {
     pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
         match self.has_vector_lanes(len) {
             #[cfg(target_arch = "x86_64")]
-            true => avx512::lanes(),
+            true => avx512::lanes(len),
             _ => scalar::lanes(len),
+        }
+    }
+
+    /// Whether requests of so many blocks of `len` bytes are faster one by one than side by side, however
+    /// many they are.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub(crate) fn goes_alone(self, len: usize, blocks: usize, workspace: &Workspace) -> bool {
+        match self.has_vector_lanes(len) {
+            #[cfg(target_arch = "x86_64")]
+            true => avx512::goes_alone(len, blocks, workspace.hints),
+            _ => false,
         }
     }
 
@@ -258,19 +269,11 @@ impl Backend {
         });
         match self {
             Self::Portable if len > LONGEST_FOLDED => {
-                let sum = |block: &[u8]| portable::sum(block, keys.stripes(), ahead);
-                scalar::walk_sums(len, sum, blocks, lane, rows);
+                portable::walk(blocks, len, lane, rows, keys.stripes(), ahead);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if len > LONGEST_FOLDED => {
-                let keys = keys.stripes();
-                if hints.help() {
-                    let sum = |block: &[u8]| avx2::sum::<true>(block, keys, ahead);
-                    scalar::walk_sums(len, sum, blocks, lane, rows);
-                } else {
-                    let sum = |block: &[u8]| avx2::sum::<false>(block, keys, ahead);
-                    scalar::walk_sums(len, sum, blocks, lane, rows);
-                }
+                avx2::walk(blocks, len, lane, rows, keys.stripes(), (ahead, hints));
             }
             // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough
             // for scalar folds while the chain waits.
@@ -308,21 +311,9 @@ impl Backend {
         match self {
             _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
             Self::Scalar => scalar::hash(blocks, keys, hashes),
-            Self::Portable => {
-                let sum = |block: &[u8]| portable::sum(block, keys.stripes(), FETCH_AHEAD);
-                scalar::hash_each(len, sum, avalanche, blocks, hashes);
-            }
+            Self::Portable => portable::hash(blocks, len, keys.stripes(), hashes),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                let keys = keys.stripes();
-                if hints.help() {
-                    let sum = |block: &[u8]| avx2::sum::<true>(block, keys, FETCH_AHEAD);
-                    scalar::hash_each(len, sum, avalanche, blocks, hashes);
-                } else {
-                    let sum = |block: &[u8]| avx2::sum::<false>(block, keys, FETCH_AHEAD);
-                    scalar::hash_each(len, sum, avalanche, blocks, hashes);
-                }
-            }
+            Self::Avx2 => avx2::hash(blocks, len, keys.stripes(), hashes, hints),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len, hints),
             #[cfg(target_arch = "x86_64")]

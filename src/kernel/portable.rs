@@ -4,45 +4,70 @@
 //! Blocks of more than 240 bytes are absorbed by vectors. Shorter ones want multiplications of
 //! 64 by 64 bits, which there are none of, and are faster by general registers.
 
+use std::cell::Cell;
+
 use wide::u64x2;
 
-use crate::fetch::fetch;
+use super::Lane;
+use super::merge::{self, with_stripes};
+use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::scalar::merge;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
-/// The sum of one block of more than 240 bytes, up to the last avalanche. What lies `ahead` bytes
-/// after it is fetched.
-pub(super) fn sum(block: &[u8], keys: &StripeKeys, ahead: usize) -> u64 {
-    merge(absorb(block, keys, ahead), &keys.merge, block.len())
+/// Hashes, chains and packs the next blocks of a lane, of more than 240 bytes. The rows end with theirs.
+/// What lies `ahead` bytes further is fetched.
+pub(super) fn walk(
+    blocks: &[u8],
+    len: usize,
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+    keys: &StripeKeys,
+    ahead: usize,
+) {
+    with_stripes!(len, |STRIPES| {
+        let absorb = |block: &[u8]| absorb::<STRIPES>(block, keys, ahead);
+        merge::walk(len, absorb, blocks, lane, rows)
+    });
 }
 
-/// The accumulators of one block.
-#[inline(never)]
-fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64; STRIPE_WORDS] {
+/// The hashes of blocks of more than 240 bytes, back to back.
+pub(super) fn hash(blocks: &[u8], len: usize, keys: &StripeKeys, hashes: &[Cell<u64>]) {
+    with_stripes!(len, |STRIPES| {
+        let absorb = |block: &[u8]| absorb::<STRIPES>(block, keys, FETCH_AHEAD);
+        merge::hash(len, absorb, blocks, hashes)
+    });
+}
+
+/// The accumulators of one block, xored with the secret as the merge takes them. `STRIPES` is how many
+/// there are before the last one, or 0 where only the length says so.
+#[inline(always)]
+fn absorb<const STRIPES: usize>(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64x2; VECTORS] {
     let mut accumulators = Accumulators {
         products: bytemuck::cast(INITIAL_ACCUMULATORS),
         data: [u64x2::ZERO; VECTORS],
     };
     // The last stripe is apart: it may begin inside the one before, and is always there.
     let (stripes, _) = block[..block.len() - 1].as_chunks();
-    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
-            fetch(stripe.as_ptr().wrapping_add(ahead));
-            accumulators.absorb(stripe, keys);
-        }
-        if stripes.len() == STRIPES_PER_SCRAMBLE {
-            accumulators.scramble(&keys.scramble);
+    if STRIPES > 0 {
+        accumulators.absorb_all(&stripes[..STRIPES], keys, ahead);
+    } else {
+        for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+            accumulators.absorb_all(stripes, keys, ahead);
+            if stripes.len() == STRIPES_PER_SCRAMBLE {
+                accumulators.scramble(&keys.scramble);
+            }
         }
     }
     let last = block.last_chunk().expect("longer than a stripe");
     fetch(last.as_ptr().wrapping_add(ahead));
     accumulators.absorb(last, &keys.last);
-    bytemuck::cast(accumulators.joined())
+    let secret: [u64x2; VECTORS] = bytemuck::cast(keys.merge);
+    let joined = accumulators.joined();
+    std::array::from_fn(|i| joined[i] ^ secret[i])
 }
 
 /// The accumulators of one block, in two: the specification adds each data lane to the
@@ -53,6 +78,15 @@ struct Accumulators {
 }
 
 impl Accumulators {
+    /// Stripe after stripe.
+    #[inline(always)]
+    fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys, ahead: usize) {
+        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+            fetch(stripe.as_ptr().wrapping_add(ahead));
+            self.absorb(stripe, keys);
+        }
+    }
+
     #[inline(always)]
     fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
         let stripe: [u64x2; VECTORS] = bytemuck::pod_read_unaligned(stripe);

@@ -65,10 +65,11 @@ pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &[Cell<u64>]) {
     with_hash_of!(keys, hash_each(blocks, hashes))
 }
 
-pub(super) fn hash_each(
+#[inline(always)]
+pub(super) fn hash_each<T>(
     length: usize,
-    sum: impl Fn(&[u8]) -> u64,
-    finish: impl Fn(u64) -> u64,
+    sum: impl Fn(&[u8]) -> T,
+    finish: impl Fn(T) -> u64,
     blocks: &[u8],
     hashes: &[Cell<u64>],
 ) {
@@ -248,20 +249,20 @@ pub(super) fn walk_over(
     keys: &BlockKeys,
 ) {
     let fetch = |block: &[u8]| fetch(block.as_ptr().wrapping_add(ahead));
-    with_hash_of!(keys, (walk_in_stages::<true>)(fetch, blocks, lane, rows))
+    with_hash_of!(keys, walk_in_stages(fetch, blocks, lane, rows))
 }
 
-/// [`walk_over`] by a backend's own sums, of more than 240 bytes, which fetch what lies ahead and keep
-/// the vectors busy.
-#[inline(always)]
-pub(super) fn walk_sums(
+/// [`in_stages`], once in the program for each kind of sum.
+fn walk_in_stages(
     length: usize,
     sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
+    fetch: impl Fn(&[u8]),
     blocks: &[u8],
     lane: &mut Lane<'_>,
     rows: &[Cell<u128>],
 ) {
-    walk_in_stages::<false>(length, sum, avalanche, |_| {}, blocks, lane, rows);
+    in_stages(length, sum, finish, fetch, blocks, lane, rows);
 }
 
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
@@ -270,13 +271,14 @@ pub(super) fn walk_sums(
 /// that the blocks of another schedule can go on where these end; where it is the lane's last, it
 /// need not be.
 ///
-/// With `EIGHTS`, eight rows are packed at a time, by vectors.
+/// Eight rows are packed at a time, by vectors.
 ///
 /// The rows end with those of the blocks.
-fn walk_in_stages<const EIGHTS: bool>(
+#[inline(always)]
+pub(super) fn in_stages<T>(
     length: usize,
-    sum: impl Fn(&[u8]) -> u64,
-    finish: impl Fn(u64) -> u64,
+    sum: impl Fn(&[u8]) -> T,
+    finish: impl Fn(T) -> u64,
     fetch: impl Fn(&[u8]),
     blocks: &[u8],
     lane: &mut Lane<'_>,
@@ -298,7 +300,7 @@ fn walk_in_stages<const EIGHTS: bool>(
     };
     let mut summed = sum(block);
     let mut states = [0; ROWS_AT_ONCE + 1];
-    while EIGHTS && blocks.len() >= ROWS_AT_ONCE {
+    while blocks.len() >= ROWS_AT_ONCE {
         let places: &[Cell<u128>; ROWS_AT_ONCE] =
             rows.as_slice().first_chunk().expect("a row for every block");
         states[0] = lineage.state;

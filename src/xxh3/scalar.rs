@@ -144,7 +144,7 @@ pub(crate) fn sum_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
     } else {
         absorb_long(stripes, last, keys)
     };
-    merge(sums, &keys.merge, input.len())
+    merge(|i| sums[i] ^ keys.merge[i], input.len())
 }
 
 /// The accumulators of a long input, split in two: the specification adds each data lane to
@@ -242,11 +242,12 @@ fn scramble(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS]) -> Accumulato
     Accumulators { products: std::array::from_fn(scrambled), data: [0; STRIPE_WORDS] }
 }
 
+/// The sum of a long input, up to the last avalanche, from its accumulators, each xored with the secret.
 #[inline(always)]
-pub(crate) fn merge(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS], len: usize) -> u64 {
+pub(crate) fn merge(keyed: impl Fn(usize) -> u64, len: usize) -> u64 {
     let mut sum = length_term(len);
     for i in (0..STRIPE_WORDS).step_by(2) {
-        sum = sum.wrapping_add(fold64(sums[i] ^ keys[i], sums[i + 1] ^ keys[i + 1]));
+        sum = sum.wrapping_add(fold64(keyed(i), keyed(i + 1)));
     }
     sum
 }

@@ -30,9 +30,9 @@ use std::ops::{Range, RangeInclusive};
 
 use super::{Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
-use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
 use crate::xxh3::pieces::PIECE_BYTES;
+use crate::xxh3::{LONGEST_FOLDED, STRIPE_BYTES};
 
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -58,9 +58,9 @@ macro_rules! call {
 }
 
 /// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
-/// itself costs about a fifth of that (16 tokens a block).
-pub(super) fn lanes() -> RangeInclusive<usize> {
-    6..=LANES
+/// itself costs about a fifth of that (16 tokens a block), or a seventh (64 and more).
+pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
+    if len > LONGEST_FOLDED { 7..=LANES } else { 6..=LANES }
 }
 
 /// Hashes, chains and packs up to eight lanes.
@@ -95,8 +95,16 @@ pub(super) fn walk_over<const IFMA: bool>(
     workspace: &mut Workspace,
     len: usize,
 ) {
-    scalar::settle(lane, &lane.rows[..places.start]);
     let hints = workspace.hints;
+    if len > LONGEST_FOLDED
+        && let Some(walk) = walk_in_stages(len, lane, hints)
+    {
+        let rows = &lane.rows[..places.end];
+        let keys = workspace.keys_alone(lane.seed, len).stripes();
+        // SAFETY: a backend is called only where it is available.
+        return unsafe { walk(blocks, lane, rows, keys, len) };
+    }
+    scalar::settle(lane, &lane.rows[..places.start]);
     if len > LONGEST_FOLDED {
         let keys = workspace.keys_alone(lane.seed, len).stripes();
         call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
@@ -104,6 +112,30 @@ pub(super) fn walk_over<const IFMA: bool>(
         workspace.pieces.set(len);
         let pieces = &workspace.pieces;
         call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
+    }
+}
+
+/// Whether requests of so many blocks are faster one by one, however many they are: where they are walked
+/// in stages, and stripes take most of the time.
+pub(super) fn goes_alone(len: usize, blocks: usize, hints: Hints) -> bool {
+    const FEWEST_BLOCKS: usize = 32;
+    !hints.help() && (len - 1) / STRIPE_BYTES == 7 && blocks >= FEWEST_BLOCKS
+}
+
+/// Takes one lane over blocks of so many bytes.
+type Walk = unsafe fn(&[u8], &mut Lane<'_>, &[Cell<u128>], &StripeKeys, usize);
+
+/// What walks over the blocks of one request that are merged one by one, in general registers: those of 64
+/// and 128 tokens. Hints tell the CPU: on Zen 4 general registers have multipliers of their own, on Intel's
+/// they share those of vectors.
+fn walk_in_stages(len: usize, lane: &Lane<'_>, hints: Hints) -> Option<Walk> {
+    if hints.help() || lane.hashes.is_some() {
+        return None;
+    }
+    match (len - 1) / STRIPE_BYTES {
+        3 => Some(stripes::walk_in_stages::<3>),
+        7 => Some(stripes::walk_in_stages::<7>),
+        _ => None,
     }
 }
 

@@ -9,10 +9,11 @@ use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
 use super::{LANES, keep, of_lanes};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_start};
+use crate::kernel::merge::{self, with_stripes};
 use crate::kernel::{Lane, Workspace, scalar};
 use crate::xxh3::keys::{StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
-use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
+use crate::xxh3::{INITIAL_ACCUMULATORS, LONGEST_FOLDED, PRIME32_1, STRIPE_BYTES};
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -31,22 +32,30 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
         }
     }
     let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
-    // Blocks of 64, 128 and 256 tokens apart: where it is known how many stripes they have, eight of them
-    // become one straight line.
-    macro_rules! walk_with {
-        ($stripes:literal) => {
-            walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
-                // SAFETY: as many bytes are read as a block has.
-                unsafe { sum_stripes::<IFMA, FETCH, $stripes>(blocks, len, &keys) }
-            })
-        };
-    }
-    match (len - 1) / STRIPE_BYTES {
-        3 => walk_with!(3),
-        7 => walk_with!(7),
-        15 => walk_with!(15),
-        _ => walk_with!(0),
-    }
+    with_stripes!(len, |STRIPES| walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
+        // SAFETY: as many bytes are read as a block has.
+        unsafe { sum_stripes::<IFMA, FETCH, STRIPES>(blocks, len, &keys) }
+    }));
+}
+
+/// One request: its stripes in vectors, `STRIPES` before the last of each block, and all else in general
+/// registers beside them.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn walk_in_stages<const STRIPES: usize>(
+    blocks: &[u8],
+    lane: &mut Lane<'_>,
+    rows: &[Cell<u128>],
+    keys: &StripeKeys,
+    len: usize,
+) {
+    assert!(len > LONGEST_FOLDED && (len - 1) / STRIPE_BYTES == STRIPES);
+    // SAFETY: the stripes are those of `len` bytes, as many as a block has; the CPU has what this function
+    // has.
+    let absorb = |block: &[u8]| unsafe {
+        let block = block.as_ptr();
+        absorb::<false, STRIPES>(block, len, block, keys)
+    };
+    merge::walk(len, absorb, blocks, lane, rows);
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
@@ -179,7 +188,7 @@ fn hash_eight<const IFMA: bool, const FETCH: bool>(
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 fn hashes_of<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> [u64; LANES] {
     // SAFETY: the CPU has what this function has.
-    bytemuck::cast(finish(start_avalanche(unsafe { merge::<IFMA>(len, merged) })))
+    bytemuck::cast(finish(start_avalanche(unsafe { merge_eight::<IFMA>(len, merged) })))
 }
 
 /// The sums of eight blocks of more than 240 bytes, up to the last avalanche.
@@ -200,7 +209,7 @@ unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool, const STRIPES: usize>
             merged[lane] =
                 absorb::<FETCH, STRIPES>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
         }
-        merge::<IFMA>(len, merged)
+        merge_eight::<IFMA>(len, merged)
     }
 }
 
@@ -210,7 +219,7 @@ unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool, const STRIPES: usize>
 ///
 /// The CPU has AVX-512.
 #[inline(always)]
-unsafe fn merge<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
+unsafe fn merge_eight<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
         let mut folds = [_mm512_setzero_si512(); LANES / 2];
