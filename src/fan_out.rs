@@ -2,8 +2,8 @@
 //!
 //! Each thread has a share of the batch, neighbours, and takes from the others' when it is done: from
 //! batch to batch a thread mostly writes the rows that it wrote before, which its own cache still
-//! has. A share is cut into tasks of whole requests, the first of two thirds of it, the next of two
-//! thirds of the rest: of many requests more find others of their length to go side by side with, and
+//! has. A share is cut into tasks of whole requests, the first of four fifths of it, the next of four
+//! fifths of the rest: of many requests more find others of their length to go side by side with, and
 //! the last tasks are small, so that all threads end together.
 //!
 //! Where whole requests would keep a thread busy for longer than its share, the large ones are cut into
@@ -43,11 +43,11 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    /// How large the task is to be that begins after so many bytes: two thirds of what is left of a
+    /// How large the task is to be that begins after so many bytes: four fifths of what is left of a
     /// share.
     fn task_after(self, bytes: usize) -> usize {
         let left = self.share - bytes % self.share.max(1);
-        self.task.max(left / 3 * 2)
+        self.task.max(left / 5 * 4)
     }
 
     /// What can be cut into pieces that are worth handing out.
@@ -351,9 +351,9 @@ mod tests {
             tasks.push(grain.task_after(bytes));
             bytes += tasks[tasks.len() - 1];
         }
-        // Two thirds of what is left, down to the smallest; the last one may go a little past the
+        // Four fifths of what is left, down to the smallest; the last one may go a little past the
         // share, and so the next share's first task is as much smaller.
-        assert_eq!(tasks[..5], [1066, 356, 118, 100, 1040]);
+        assert_eq!(tasks[..4], [1280, 256, 100, 1248]);
         // Where a size is forced, all have it; and nothing is divided by a share of nothing.
         assert_eq!(Grain { share: 100, task: 100 }.task_after(250), 100);
         assert_eq!(Grain { share: 0, task: 0 }.task_after(7), 0);
@@ -408,8 +408,8 @@ mod tests {
     fn batches_are_cut_near_what_tasks_are_to_be() {
         for columns in [false, true] {
             // 320 requests of 10 blocks: chunks of 32 are more than a task, and come apart.
-            let shares = [1070, 350, 120, 100];
-            let last = [1040, 350, 110, 60];
+            let shares = [1280, 260, 100];
+            let last = [1250, 250, 60];
             assert_eq!(cut(&[10; 320], columns), [shares, last].concat());
             // A request of a share, after some: it does not come on top of what is a task already.
             let mut blocks = vec![10; 200];

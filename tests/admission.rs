@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,13 +43,14 @@ fn start(options: Options) -> Admission {
     Admission::start(engine, options.fault(fault)).unwrap()
 }
 
-/// Submits a request that keeps the worker, and waits until it does.
-fn keep_busy(admission: &Admission) -> Ticket {
+/// Submits a request that keeps the worker until the gate is opened, and waits until it does.
+fn keep_busy(admission: &Admission) -> (Ticket, MutexGuard<'static, ()>) {
+    let gate = GATE.lock().unwrap();
     let ticket = admission.submit(OwnedRequest::new([SLOW; 4])).unwrap();
     while AT_THE_GATE.load(Ordering::SeqCst) == 0 {
         thread::yield_now();
     }
-    ticket
+    (ticket, gate)
 }
 
 /// What the published crate gives.
@@ -128,8 +129,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
 
         let engine = builder().threads(threads).task_bytes(10_000).build().unwrap();
         let admission = Admission::start(engine, Options::default().fault(fault)).unwrap();
-        let gate = GATE.lock().unwrap();
-        let busy = keep_busy(&admission);
+        let (busy, gate) = keep_busy(&admission);
         // These wait together, and so are one batch.
         let tickets: Vec<Ticket> =
             requests.iter().map(|request| admission.submit(request.clone()).unwrap()).collect();
@@ -146,8 +146,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
 fn a_bad_request_costs_the_others_nothing() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     // These three wait together, and so are one batch.
     let run = MmRun { mm_hash: 1, offset: 2, length: 0 };
     let tickets = [
@@ -169,8 +168,7 @@ fn a_bad_request_costs_the_others_nothing() {
 fn what_does_not_fit_is_given_back() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default().capacity(2));
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     let fitting = [1, 2].map(|id| admission.submit(OwnedRequest::new([id; 4])).unwrap());
     let request = OwnedRequest::new([3; 4]).salt("mine");
     match admission.submit(request.clone()) {
@@ -193,8 +191,7 @@ fn what_does_not_fit_is_given_back() {
 fn deadlines_pass_and_the_ticket_stays_good() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let mut ticket = keep_busy(&admission);
+    let (mut ticket, gate) = keep_busy(&admission);
     assert_eq!(ticket.try_take(), None);
     assert_eq!(ticket.wait_until(Instant::now()), None);
     assert_eq!(ticket.wait_timeout(Duration::from_millis(5)), None);
@@ -239,8 +236,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn a_ticket_is_a_future_that_wakes_its_last_waker() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let mut ticket = keep_busy(&admission);
+    let (mut ticket, gate) = keep_busy(&admission);
     let counts = [0, 0].map(|_| Arc::new(Count(AtomicUsize::new(0))));
     for count in &counts {
         let waker = Waker::from(Arc::clone(count));
@@ -267,8 +263,7 @@ fn a_dropped_ticket_cancels_what_has_not_begun() {
         }
     });
     let admission = Admission::start(engine, options).unwrap();
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     drop(admission.submit(OwnedRequest::new([77; 3])).unwrap());
     let after = admission.submit(OwnedRequest::new([1; 3])).unwrap();
     drop(gate);
@@ -280,8 +275,7 @@ fn a_dropped_ticket_cancels_what_has_not_begun() {
 fn a_panic_ends_its_batch_and_nothing_else() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     let batch = [1, PANIC, 2].map(|id| admission.submit(OwnedRequest::new([id; 4])).unwrap());
     drop(gate);
     assert!(busy.wait().is_ok());
@@ -302,8 +296,7 @@ fn a_waker_that_panics_costs_nobody_else_an_answer() {
     }
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     let mut first = admission.submit(OwnedRequest::new([1; 4])).unwrap();
     let second = admission.submit(OwnedRequest::new([2; 4])).unwrap();
     let waker = Waker::from(Arc::new(Panics));
@@ -317,8 +310,7 @@ fn shutdown_finishes_what_was_accepted() {
     let _turn = TURN.lock().unwrap();
     for by_drop in [false, true] {
         let admission = Arc::new(start(Options::default()));
-        let gate = GATE.lock().unwrap();
-        let busy = keep_busy(&admission);
+        let (busy, gate) = keep_busy(&admission);
         let waiting: Vec<Ticket> =
             (0..100).map(|id| admission.submit(OwnedRequest::new([id; 8])).unwrap()).collect();
         let shutting = if by_drop {
@@ -339,8 +331,7 @@ fn shutdown_finishes_what_was_accepted() {
 fn abort_answers_what_has_not_begun_with_an_error() {
     let _turn = TURN.lock().unwrap();
     let admission = Arc::new(start(Options::default()));
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     let waiting: Vec<Ticket> =
         (0..10).map(|id| admission.submit(OwnedRequest::new([id; 8])).unwrap()).collect();
     let aborting = {
@@ -394,8 +385,7 @@ fn threads_of_a_given_pool_may_wait_for_tickets() {
 fn whoever_shuts_down_second_waits_too() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let mut busy = keep_busy(&admission);
+    let (mut busy, gate) = keep_busy(&admission);
     thread::scope(|scope| {
         let shut_down = || {
             admission.shutdown();
@@ -429,8 +419,7 @@ fn poll_once(ticket: &mut Ticket, waker: &Waker) -> Poll<kvhash::admission::Answ
 fn wakers_are_let_go_of_when_they_are_no_longer_asked_for() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let busy = keep_busy(&admission);
+    let (busy, gate) = keep_busy(&admission);
     let kept = Arc::new(());
     let waker = || Waker::from(Arc::new(Keeps(Arc::clone(&kept))));
     let submit = || admission.submit(OwnedRequest::new([1; 4])).unwrap();
@@ -500,8 +489,7 @@ impl Wake for Bomber {
 fn what_a_waker_panics_with_may_panic_too() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());
-    let gate = GATE.lock().unwrap();
-    let mut busy = keep_busy(&admission);
+    let (mut busy, gate) = keep_busy(&admission);
     assert!(poll_once(&mut busy, &Waker::from(Arc::new(Bomber))).is_pending());
     drop(gate);
     let after = admission.submit(OwnedRequest::new([1; 4])).unwrap();

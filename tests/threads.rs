@@ -111,7 +111,7 @@ fn large_requests_in_pieces_are_hashed_as_whole_ones() {
     }
 }
 
-/// A batch large enough to be cut without being asked to: many lengths, so that tasks of two thirds of
+/// A batch large enough to be cut without being asked to: many lengths, so that tasks of four fifths of
 /// what is left end anywhere; a request that is large with any number of threads, and one that is with
 /// seven and is not with two.
 #[test]
