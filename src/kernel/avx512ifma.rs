@@ -1,6 +1,6 @@
 //! The 52-bit multiplications of AVX-512: what the fold gains by them.
 //!
-//! Everything else is [`avx512`](super::avx512), whose functions take this fold in place of
+//! Everything else is [`avx512`], whose functions take this fold in place of
 //! their own. The two multiplications are written as assembly so that those functions can be
 //! the same for CPUs that lack them: an intrinsic would have to stand in a function of its own
 //! target feature, which is not inlined into one without.

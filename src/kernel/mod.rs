@@ -13,7 +13,8 @@
 //! | `walk_counting` | a block | both, for blocks that are alike but for numbers that count up |
 //! | `walk_ends` | a block | both, for the last few blocks of several requests |
 //!
-//! Of these, a file holds what its instruction set does better than the ones before it.
+//! Of these, a file holds what its instruction set does better than the ones before it; `merge` is what
+//! those share that absorb long blocks by vectors and merge them in general registers.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
