@@ -81,13 +81,13 @@ pub(super) fn walk<const IFMA: bool>(
     }
 }
 
-/// Whether one lane's blocks are hashed eight at a time; others are faster in general registers.
+/// Whether one lane's blocks are hashed by vectors; others are faster in general registers.
 #[inline(always)]
 pub(super) fn walks_over(blocks: &[u8], len: usize) -> bool {
     len > LONGEST_FOLDED || (len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS)
 }
 
-/// Hashes, chains and packs blocks of one lane, eight at a time.
+/// Hashes, chains and packs blocks of one lane, eight at a time or each beside the one before.
 pub(super) fn walk_over<const IFMA: bool>(
     blocks: &[u8],
     places: Range<usize>,
@@ -96,23 +96,20 @@ pub(super) fn walk_over<const IFMA: bool>(
     len: usize,
 ) {
     let hints = workspace.hints;
-    if len > LONGEST_FOLDED
-        && let Some(walk) = walk_in_stages(len, lane, hints)
-    {
+    if len <= LONGEST_FOLDED {
+        scalar::settle(lane, &lane.rows[..places.start]);
+        workspace.pieces.set(len);
+        let pieces = &workspace.pieces;
+        return call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
+    }
+    let keys = workspace.keys_alone(lane.seed, len).stripes();
+    if let Some(walk) = walk_in_stages(len, lane, hints) {
         let rows = &lane.rows[..places.end];
-        let keys = workspace.keys_alone(lane.seed, len).stripes();
         // SAFETY: a backend is called only where it is available.
         return unsafe { walk(blocks, lane, rows, keys, len) };
     }
     scalar::settle(lane, &lane.rows[..places.start]);
-    if len > LONGEST_FOLDED {
-        let keys = workspace.keys_alone(lane.seed, len).stripes();
-        call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
-    } else {
-        workspace.pieces.set(len);
-        let pieces = &workspace.pieces;
-        call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
-    }
+    call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
 }
 
 /// Whether requests of so many blocks are faster one by one, however many they are: where they are walked
@@ -126,8 +123,8 @@ pub(super) fn goes_alone(len: usize, blocks: usize, hints: Hints) -> bool {
 type Walk = unsafe fn(&[u8], &mut Lane<'_>, &[Cell<u128>], &StripeKeys, usize);
 
 /// What walks over the blocks of one request that are merged one by one, in general registers: those of 64
-/// and 128 tokens. Hints tell the CPU: on Zen 4 general registers have multipliers of their own, on Intel's
-/// they share those of vectors.
+/// and 128 tokens. Hints tell the CPU: on Zen 4 general registers have units of their own, on Intel's CPUs
+/// they share ports with vectors.
 fn walk_in_stages(len: usize, lane: &Lane<'_>, hints: Hints) -> Option<Walk> {
     if hints.help() || lane.hashes.is_some() {
         return None;

@@ -1,5 +1,5 @@
 //! Blocks of more than 240 bytes: a vector is the accumulators of one block. The merges of eight
-//! blocks go together, whatever requests they are of.
+//! blocks go together, whatever requests they are of; or each block is merged in general registers.
 
 use std::arch::x86_64::*;
 use std::cell::Cell;
