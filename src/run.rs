@@ -3,21 +3,24 @@
 use std::ops::Range;
 use std::slice;
 
-use crate::fetch::fetch_more;
+use crate::fetch::{Hints, fetch_more};
 use crate::images::Frames;
 use crate::kernel::{Backend, Lane, MAX_LANES, Workspace};
-use crate::output::{Output, Place, cells};
-use crate::plan::{Plan, PlanMemory, Planned, Planner};
+use crate::output::{Output, Place, Places, cells};
+use crate::plan::{Plan, PlanMemory, Planned, Planner, Waiting};
 use crate::plh::Mode;
 use crate::request::Request;
 use crate::scheme::Scheme;
-use crate::scheme::encode::TOKEN_BYTES;
 use crate::scheme::sealed::{General, Layout};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::ChainKeys;
 
 /// How many blocks make it worth while to go on side by side with dead lanes among them.
 const SHORTEST_WALK: usize = 16;
+
+/// How many requests at most are taken together where they go one after the other: the more, the fewer
+/// pauses.
+const MAX_IN_TURN: usize = 32;
 
 /// A batch, to be run in one piece or cut between threads.
 pub(crate) struct Batch<'r, 't, S: Scheme> {
@@ -178,51 +181,29 @@ impl<S: Scheme> Batch<'_, '_, S> {
         let (plans, places) = output.places(S::Row::words_mut);
         let Scratch { plans: memory, workspace, frames } = scratch;
         let requests = &self.requests[range];
-        let planned = |index: usize| {
-            let plan = plans[index].as_ref().expect("a request that failed has no turn");
-            (requests[index].general(), plan)
-        };
         for &which in &memory.images {
-            if plans[which.index].is_ok() {
-                let (request, plan) = planned(which.index);
+            if let Ok(plan) = &plans[which.index] {
+                let request = requests[which.index].general();
                 let lane = self.lane(request, plan, places.of(which.index, plan));
                 let stretches = plan.stretches(request, memory.runs(which, request));
                 self.run_stretches(request, stretches, lane, workspace, frames);
             }
         }
-        let mut order = &memory.order[..];
-        if let [only] = order {
-            // Spared the room for others.
-            let len = only.shape.block_bytes();
-            let (request, plan) = planned(only.index);
-            let mut lane = self.lane(request, plan, places.of(only.index, plan));
-            self.walk_to_end(len, &mut lane, workspace);
-            return;
-        }
-        let mut lanes = [Lane::default(); MAX_LANES];
-        while let Some(first) = order.first() {
-            let block_size = first.shape.block_size();
-            let len = block_size * TOKEN_BYTES;
-            let width = *self.backend.lanes(len).end();
-            let same = order.iter().take(width);
-            let count = same.take_while(|other| other.shape.block_size() == block_size).count();
-            let (group, rest) = order.split_at(count);
-            for (i, waiting) in group.iter().enumerate() {
-                let (request, plan) = planned(waiting.index);
-                lanes[i] = self.lane(request, plan, places.of(waiting.index, plan));
-                if !workspace.hints.help() {
-                    continue;
-                }
-                if len > LONGEST_FOLDED && width > 1 {
-                    fetch_more(lanes[i].blocks);
-                }
-                if let Some(next) = rest.get(i) {
-                    lanes[i].next = tokens(requests[next.index].general());
-                }
+        let order = &memory.order[..];
+        let task = Task { batch: self, requests, plans, places };
+        let in_turn = |first: &Waiting| self.goes_in_turn(first, workspace.hints);
+        match order {
+            [_] => task.walk_groups::<1>(order, workspace),
+            [first, ..] if order.len() > MAX_LANES && in_turn(first) => {
+                task.walk_groups::<MAX_IN_TURN>(order, workspace);
             }
-            self.run_group(len, &mut lanes[..count], workspace);
-            order = rest;
+            _ => task.walk_groups::<MAX_LANES>(order, workspace),
         }
+    }
+
+    /// Whether a request goes after others, not beside them.
+    fn goes_in_turn(&self, waiting: &Waiting, hints: Hints) -> bool {
+        self.backend.goes_in_turn(waiting.shape.block_bytes(), hints)
     }
 
     /// Hashes the blocks of a request without runs from `start` on, as many as there is room for.
@@ -279,9 +260,15 @@ impl<S: Scheme> Batch<'_, '_, S> {
 
     /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
     /// of them, then what is left of few blocks together, and the others one by one.
-    fn run_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-        let alone = len > LONGEST_FOLDED && self.backend.goes_alone(len, lanes[0].left, workspace);
-        let fewest = if alone { usize::MAX } else { *self.backend.lanes(len).start() };
+    fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+        if self.backend.goes_in_turn(len, workspace.hints) {
+            match lanes.iter_mut().all(packs_to_its_end) {
+                true => self.backend.walk_in_turn(len, lanes, workspace),
+                false => lanes.iter_mut().for_each(|lane| self.walk_to_end(len, lane, workspace)),
+            }
+            return;
+        }
+        let fewest = *self.backend.lanes(len).start();
         while lanes.len() > 1 && lanes.len() >= fewest {
             let count = lanes[0].left;
             if count < SHORTEST_WALK && lanes.len() < MAX_LANES {
@@ -294,7 +281,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
         // They are in the order of what is left of them.
         let few = lanes.partition_point(|lane| lane.left < MAX_LANES);
         let (few, many) = lanes.split_at_mut(few);
-        if few.iter_mut().all(|lane| packs_to_its_end(lane)) {
+        if few.iter_mut().all(packs_to_its_end) {
             self.backend.walk_ends(len, few, workspace);
         }
         for lane in few.iter_mut().chain(many) {
@@ -325,6 +312,53 @@ impl<S: Scheme> Batch<'_, '_, S> {
             self.backend.walk(together, len, lanes, workspace);
             count -= together;
         }
+    }
+}
+
+/// Planned requests, and where their rows go.
+struct Task<'a, 'r, 't, S: Scheme> {
+    batch: &'a Batch<'r, 't, S>,
+    requests: &'a [S::Request<'t>],
+    plans: &'a [Planned],
+    places: Places<'a>,
+}
+
+impl<S: Scheme> Task<'_, '_, '_, S> {
+    /// Takes requests to their ends, up to `N` at a time.
+    #[inline(always)]
+    fn walk_groups<const N: usize>(&self, mut order: &[Waiting], workspace: &mut Workspace) {
+        let batch = self.batch;
+        let mut lanes = [Lane::default(); N];
+        while let Some(first) = order.first() {
+            let block_size = first.shape.block_size();
+            let len = first.shape.block_bytes();
+            let in_turn = batch.goes_in_turn(first, workspace.hints);
+            let width = if in_turn { N } else { (*batch.backend.lanes(len).end()).min(N) };
+            let same = order.iter().take(width);
+            let count = same.take_while(|other| other.shape.block_size() == block_size).count();
+            let (group, rest) = order.split_at(count);
+            for (i, waiting) in group.iter().enumerate() {
+                lanes[i] = self.lane(waiting);
+                if !workspace.hints.help() {
+                    continue;
+                }
+                if len > LONGEST_FOLDED && !in_turn && width > 1 {
+                    fetch_more(lanes[i].blocks);
+                }
+                if let Some(next) = rest.get(if in_turn { 0 } else { i }) {
+                    lanes[i].next = self.lane(next).blocks;
+                }
+            }
+            batch.walk_group(len, &mut lanes[..count], workspace);
+            order = rest;
+        }
+    }
+
+    /// A request that waits for its turn, before its first block.
+    #[inline(always)]
+    fn lane(&self, &Waiting { index, .. }: &Waiting) -> Lane<'_> {
+        let plan = self.plans[index].as_ref().expect("a request that failed has no turn");
+        self.batch.lane(self.requests[index].general(), plan, self.places.of(index, plan))
     }
 }
 

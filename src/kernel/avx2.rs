@@ -9,8 +9,8 @@ use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 
-use super::Lane;
-use super::merge::{self, with_stripes};
+use super::merge::{self, InTurn, with_length};
+use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch};
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
@@ -23,54 +23,41 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// Hashes, chains and packs the next blocks of a lane, of more than 240 bytes. The rows end with theirs.
-/// What lies `ahead` bytes further is fetched, if that helps.
-pub(super) fn walk(
-    blocks: &[u8],
-    len: usize,
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-    keys: &StripeKeys,
-    (ahead, hints): (usize, Hints),
-) {
+/// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
+pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
     // SAFETY: a backend is called only where it is available.
     unsafe {
-        match hints {
-            Hints(true) => walk_stripes::<true>(blocks, len, lane, rows, keys, ahead),
-            Hints(false) => walk_stripes::<false>(blocks, len, lane, rows, keys, ahead),
+        match workspace.hints {
+            Hints(true) => walk::<true>(len, lanes, workspace),
+            Hints(false) => walk::<false>(len, lanes, workspace),
         }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn walk_stripes<const FETCH: bool>(
-    blocks: &[u8],
-    len: usize,
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-    keys: &StripeKeys,
-    ahead: usize,
-) {
-    with_stripes!(len, |STRIPES| {
+fn walk<const FETCH: bool>(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+    with_length!(len, |_STRIPES| {
         // SAFETY: the CPU has what this function has.
-        let absorb = |block: &[u8]| unsafe { absorb::<FETCH, STRIPES>(block, keys, ahead) };
-        merge::walk(len, absorb, blocks, lane, rows)
+        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+            in_turn.absorb(|block, ahead| unsafe { absorb::<FETCH>(block, keys, ahead) });
+        };
+        merge::walk(len, absorb, lanes, workspace)
     });
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash(
     blocks: &[u8],
-    len: usize,
-    keys: &StripeKeys,
+    seed: u64,
     hashes: &[Cell<u64>],
-    hints: Hints,
+    len: usize,
+    workspace: &mut Workspace,
 ) {
     // SAFETY: a backend is called only where it is available.
     unsafe {
-        match hints {
-            Hints(true) => hash_stripes::<true>(blocks, len, keys, hashes),
-            Hints(false) => hash_stripes::<false>(blocks, len, keys, hashes),
+        match workspace.hints {
+            Hints(true) => hash_stripes::<true>(blocks, seed, hashes, len, workspace),
+            Hints(false) => hash_stripes::<false>(blocks, seed, hashes, len, workspace),
         }
     }
 }
@@ -78,25 +65,27 @@ pub(super) fn hash(
 #[target_feature(enable = "avx2")]
 fn hash_stripes<const FETCH: bool>(
     blocks: &[u8],
-    len: usize,
-    keys: &StripeKeys,
+    seed: u64,
     hashes: &[Cell<u64>],
+    len: usize,
+    workspace: &mut Workspace,
 ) {
-    with_stripes!(len, |STRIPES| {
+    let Workspace { schedules, waiting, .. } = workspace;
+    let keys = schedules.alone(seed, len).stripes();
+    with_length!(len, |_STRIPES| {
         // SAFETY: the CPU has what this function has.
-        let absorb = |block: &[u8]| unsafe { absorb::<FETCH, STRIPES>(block, keys, FETCH_AHEAD) };
-        merge::hash(len, absorb, blocks, hashes)
+        let absorb = |block: &[u8]| unsafe { absorb::<FETCH>(block, keys, FETCH_AHEAD) };
+        merge::hash(len, absorb, blocks, hashes, waiting)
     });
 }
 
-/// The accumulators of one block, xored with the secret as the merge takes them. `STRIPES` is how many
-/// there are before the last one, or 0 where only the length says so.
+/// The accumulators of one block, xored with the secret as the merge takes them.
 ///
 /// # Safety
 ///
 /// The CPU has AVX2.
 #[inline(always)]
-unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
+unsafe fn absorb<const FETCH: bool>(
     block: &[u8],
     keys: &StripeKeys,
     ahead: usize,
@@ -109,14 +98,10 @@ unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
         };
         // The last stripe is apart: it may begin inside the one before, and is always there.
         let (stripes, _) = block[..block.len() - 1].as_chunks();
-        if STRIPES > 0 {
-            accumulators.absorb_all::<FETCH>(&stripes[..STRIPES], keys, ahead);
-        } else {
-            for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-                accumulators.absorb_all::<FETCH>(stripes, keys, ahead);
-                if stripes.len() == STRIPES_PER_SCRAMBLE {
-                    accumulators.scramble(&keys.scramble);
-                }
+        for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+            accumulators.absorb_all::<FETCH>(stripes, keys, ahead);
+            if stripes.len() == STRIPES_PER_SCRAMBLE {
+                accumulators.scramble(&keys.scramble);
             }
         }
         let last = block.last_chunk().expect("longer than a stripe");

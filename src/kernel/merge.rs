@@ -1,29 +1,34 @@
 //! Blocks of more than 240 bytes whose stripes are absorbed by vectors, and whose accumulators are merged
 //! in general registers.
 //!
-//! Both go on beside each other: a block is absorbed while the one before is merged, and the one before
-//! that is chained. All is inlined, since it has to be compiled for the vectors' instruction set.
+//! Both go on beside each other, and the chain beside both: while one block is absorbed, the one eight
+//! before it is merged and chained. So many lie between, since accumulators go by way of memory: a CPU
+//! hands over what it has just written more slowly than what has come to rest in its cache. All is inlined,
+//! since it has to be compiled for the vectors' instruction set.
 
 use std::cell::Cell;
-use std::hint::black_box;
+use std::slice;
 
 use bytemuck::NoUninit;
 
-use super::Lane;
-use super::scalar::{hash_each, in_stages};
+use super::scalar::{Lineage, ROWS_AT_ONCE};
+use super::{Lane, Workspace};
+use crate::fetch::{FETCH_AHEAD, Hints, fetch_distance, fetch_start};
 use crate::xxh3::STRIPE_WORDS;
+use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::{self, avalanche};
 
-/// Runs `$run` with how many stripes a block of some length has before its last one as the constant
-/// `$stripes`, or 0 where it is not one of the usual lengths, 64, 128 and 256 tokens: known, the stripes
-/// become a straight line.
-macro_rules! with_stripes {
-    ($len:expr, |$stripes:ident| $run:expr) => {
-        with_stripes!(@each $len, $stripes, $run, (3) (7) (15))
+/// Runs `$run` with `$len` as a constant where it is one of the usual lengths in bytes, those of 64, 128 and
+/// 256 tokens, and `$stripes` as how many stripes these have before the last one, or 0: the stripes become a
+/// straight line.
+macro_rules! with_length {
+    ($len:ident, |$stripes:ident| $run:expr) => {
+        with_length!(@each $len, $stripes, $run, (256, 3) (512, 7) (1024, 15))
     };
-    (@each $len:expr, $stripes:ident, $run:expr, $(($count:literal))*) => {
-        match ($len - 1) / $crate::xxh3::STRIPE_BYTES {
-            $($count => {
+    (@each $len:ident, $stripes:ident, $run:expr, $(($length:literal, $count:literal))*) => {
+        match $len {
+            $($length => {
+                let $len: usize = $length;
                 const $stripes: usize = $count;
                 $run
             })*
@@ -34,32 +39,54 @@ macro_rules! with_stripes {
         }
     };
 }
-pub(super) use with_stripes;
+pub(super) use with_length;
 
-/// Accumulators that were xored with the secret, on their way from vectors to general registers.
+/// How many blocks wait between their stripes and their merge.
+const DEPTH: usize = 8;
+
+/// The accumulators of the blocks that wait, xored with the secret.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting([Accumulators; DEPTH]);
+
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
-struct Keyed([u64; STRIPE_WORDS]);
+struct Accumulators([u64; STRIPE_WORDS]);
 
-/// The hash of a block of `len` bytes, from its accumulators xored with the secret.
-#[inline(always)]
-fn merge<T: NoUninit>(accumulators: T, len: usize) -> u64 {
-    // By way of memory: the compiler would take vectors apart, which is slower.
-    let keyed = Keyed(bytemuck::cast(accumulators));
-    let Keyed(words) = black_box(&keyed);
-    avalanche(scalar::merge(|i| words[i], len))
+/// Merges of blocks of one length, in the order in which they come.
+struct Merges<'w> {
+    len: usize,
+    waiting: &'w mut [Accumulators; DEPTH],
+    /// How many blocks have come.
+    count: usize,
 }
 
-/// Hashes, chains and packs the next blocks of a lane, of `len` bytes. The rows end with theirs.
-#[inline(always)]
-pub(super) fn walk<T: NoUninit>(
-    len: usize,
-    absorb: impl Fn(&[u8]) -> T,
-    blocks: &[u8],
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-) {
-    let finish = |accumulators| merge(accumulators, len);
-    in_stages(len, absorb, finish, |_| {}, blocks, lane, rows);
+impl<'w> Merges<'w> {
+    #[inline(always)]
+    fn new(len: usize, Waiting(waiting): &'w mut Waiting) -> Self {
+        Self { len, waiting, count: 0 }
+    }
+
+    /// Takes the accumulators of the next block. Gives the hash of the one whose place it has.
+    #[inline(always)]
+    fn put<T: NoUninit>(&mut self, accumulators: T) -> Option<u64> {
+        let place = self.count % DEPTH;
+        let hash = (self.count >= DEPTH).then(|| self.hash(place));
+        self.waiting[place] = Accumulators(bytemuck::cast(accumulators));
+        self.count += 1;
+        hash
+    }
+
+    /// The hashes of the blocks that still wait.
+    #[inline(always)]
+    fn rest(&self) -> impl Iterator<Item = u64> {
+        (self.count.saturating_sub(DEPTH)..self.count).map(|place| self.hash(place % DEPTH))
+    }
+
+    #[inline(always)]
+    fn hash(&self, place: usize) -> u64 {
+        let Accumulators(words) = &self.waiting[place];
+        avalanche(scalar::merge(|i| words[i], self.len))
+    }
 }
 
 /// The hashes of blocks of `len` bytes, back to back.
@@ -69,6 +96,154 @@ pub(super) fn hash<T: NoUninit>(
     absorb: impl Fn(&[u8]) -> T,
     blocks: &[u8],
     hashes: &[Cell<u64>],
+    waiting: &mut Waiting,
 ) {
-    hash_each(len, absorb, |accumulators| merge(accumulators, len), blocks, hashes);
+    let mut merges = Merges::new(len, waiting);
+    let mut places = hashes.iter();
+    for block in blocks.chunks_exact(len) {
+        if let Some(hash) = merges.put(absorb(block))
+            && let Some(place) = places.next()
+        {
+            place.set(hash);
+        }
+    }
+    merges.rest().zip(places).for_each(|(hash, place)| place.set(hash));
+}
+
+/// Takes lanes to their ends, one after the other. Each packs all its rows alike.
+///
+/// `of_one_seed` is called with the keys of a seed, so that it can load them, and has to have the blocks of
+/// the lanes of that seed [absorbed](InTurn::absorb).
+#[inline(always)]
+pub(super) fn walk(
+    len: usize,
+    of_one_seed: impl Fn(&StripeKeys, &mut InTurn<'_, '_, '_>),
+    lanes: &mut [Lane<'_>],
+    workspace: &mut Workspace,
+) {
+    let Workspace { schedules, waiting, hints, .. } = workspace;
+    let mut states = [0; ROWS_AT_ONCE + 1];
+    let mut in_turn = InTurn {
+        merges: Merges::new(len, waiting),
+        chains: Chains::new(&mut states),
+        lanes,
+        begun: 0,
+        hints: *hints,
+    };
+    while let Some(&Lane { seed, .. }) = in_turn.lanes.get(in_turn.begun) {
+        of_one_seed(schedules.alone(seed, len).stripes(), &mut in_turn);
+    }
+    let InTurn { merges, mut chains, lanes, .. } = in_turn;
+    merges.rest().for_each(|hash| chains.link(hash, lanes));
+    chains.end(lanes);
+}
+
+/// Lanes that go one after the other.
+pub(super) struct InTurn<'w, 'l, 'a> {
+    lanes: &'l mut [Lane<'a>],
+    /// How many of them have begun to be absorbed.
+    begun: usize,
+    merges: Merges<'w>,
+    chains: Chains<'w, 'a>,
+    hints: Hints,
+}
+
+impl InTurn<'_, '_, '_> {
+    /// Has the blocks of the next lanes absorbed, those of one seed. `absorb` is given a block, and how far
+    /// ahead of it lies what should be fetched.
+    #[inline(always)]
+    pub(super) fn absorb<T: NoUninit>(&mut self, absorb: impl Fn(&[u8], usize) -> T) {
+        let len = self.merges.len;
+        let seed = self.lanes[self.begun].seed;
+        while let Some(lane) = self.lanes.get_mut(self.begun)
+            && lane.seed == seed
+        {
+            self.begun += 1;
+            let (blocks, next) = (lane.take(lane.left * len), lane.next);
+            let next = self.lanes.get(self.begun).map_or(next, |lane| lane.blocks);
+            let ahead = fetch_distance(blocks, next).unwrap_or_else(|| {
+                fetch_start(next, self.hints);
+                FETCH_AHEAD
+            });
+            for block in blocks.chunks_exact(len) {
+                if let Some(hash) = self.merges.put(absorb(block, ahead)) {
+                    self.chains.link(hash, self.lanes);
+                }
+            }
+        }
+    }
+}
+
+/// The chains of lanes, one after the other. Rows are packed eight at a time.
+struct Chains<'s, 'a> {
+    /// How many lanes have begun; the last of them is under way.
+    begun: usize,
+    lineage: Lineage,
+    /// The rows that are left of it.
+    rows: &'a [Cell<u128>],
+    /// Where its next block hashes are kept, if those are an output.
+    kept: slice::Iter<'a, Cell<u64>>,
+    /// Its sequence hashes that are not in rows yet, after that of the block before.
+    states: &'s mut [u64; ROWS_AT_ONCE + 1],
+    count: usize,
+    /// How many go into the next rows.
+    most: usize,
+}
+
+impl<'s, 'a> Chains<'s, 'a> {
+    #[inline(always)]
+    fn new(states: &'s mut [u64; ROWS_AT_ONCE + 1]) -> Self {
+        let lineage = Lineage::of(&Lane::default());
+        Self { begun: 0, lineage, rows: &[], kept: [].iter(), states, count: 0, most: 0 }
+    }
+
+    /// Chains the hash of the next block.
+    #[inline(always)]
+    fn link(&mut self, hash: u64, lanes: &mut [Lane<'a>]) {
+        let state = if self.count == self.most && self.pack() {
+            self.begin(lanes);
+            self.lineage.next(hash)
+        } else {
+            self.lineage.step(hash)
+        };
+        self.count += 1;
+        self.states[self.count] = state;
+        if let Some(kept) = self.kept.next() {
+            kept.set(hash);
+        }
+    }
+
+    /// Goes on to the next lane.
+    #[inline(always)]
+    fn begin(&mut self, lanes: &mut [Lane<'a>]) {
+        let lane = &mut lanes[self.begun];
+        self.begun += 1;
+        self.lineage = Lineage::of(lane);
+        self.states[0] = self.lineage.state();
+        let places = lane.take_places(lane.left);
+        self.kept = lane.hashes.map_or(&[][..], |hashes| &hashes[places.clone()]).iter();
+        self.rows = &lane.rows[places];
+        self.most = self.rows.len().min(ROWS_AT_ONCE);
+    }
+
+    /// Packs the rows of what has been chained. Gives whether they are the last ones.
+    #[inline(always)]
+    fn pack(&mut self) -> bool {
+        let (rows, rest) = self.rows.split_at(self.count);
+        self.lineage.pack(&self.states[..=self.count], rows);
+        self.states[0] = self.states[self.count];
+        self.count = 0;
+        self.rows = rest;
+        self.most = rest.len().min(ROWS_AT_ONCE);
+        rest.is_empty()
+    }
+
+    /// Packs the last rows; the last lane can go on from them.
+    #[inline(always)]
+    fn end(mut self, lanes: &mut [Lane<'a>]) {
+        self.pack();
+        if let Some(lane) = lanes.last_mut() {
+            self.lineage.give_back(lane);
+        }
+    }
 }

@@ -138,15 +138,19 @@ impl Backend {
         }
     }
 
-    /// Whether requests of so many blocks of `len` bytes are faster one by one than side by side, however
-    /// many they are.
+    /// Whether lanes of blocks of `len` bytes go one after the other, however many they are: see
+    /// [`walk_in_turn`](Self::walk_in_turn).
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-    pub(crate) fn goes_alone(self, len: usize, blocks: usize, workspace: &Workspace) -> bool {
-        match self.has_vector_lanes(len) {
+    pub(crate) fn goes_in_turn(self, len: usize, hints: Hints) -> bool {
+        let merges = match self {
+            Self::Scalar => false,
+            Self::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            true => avx512::goes_alone(len, blocks, workspace.hints),
-            _ => false,
-        }
+            Self::Avx2 => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => avx512::goes_in_turn(hints),
+        };
+        merges && len > LONGEST_FOLDED
     }
 
     /// Whether the lanes of a walk are those of vectors. Otherwise they are chains in general
@@ -197,6 +201,25 @@ impl Backend {
         }
     }
 
+    /// Takes lanes to their ends, one after the other, without a pause between them. Only where the backend
+    /// [goes so](Self::goes_in_turn); the lanes have a block or more each, and pack all their rows alike.
+    pub(crate) fn walk_in_turn(
+        self,
+        len: usize,
+        lanes: &mut [Lane<'_>],
+        workspace: &mut Workspace,
+    ) {
+        debug_assert!(lanes.iter().all(|lane| lane.left > 0 && lane.unchained.is_none()));
+        match self {
+            Self::Portable => portable::walk_in_turn(len, lanes, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::walk_in_turn(len, lanes, workspace),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => avx512::walk_in_turn(len, lanes, workspace),
+            Self::Scalar => unreachable!("{self} has no vectors"),
+        }
+    }
+
     /// [`walk`](Self::walk) of one lane, of at least one block.
     pub(crate) fn walk_one(
         self,
@@ -241,6 +264,9 @@ impl Backend {
         lane: &mut Lane<'_>,
         workspace: &mut Workspace,
     ) {
+        if self.goes_in_turn(len, workspace.hints) {
+            return self.walk_stretch(count, len, blocks, lane, workspace);
+        }
         let places = lane.take_places(count);
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -259,7 +285,7 @@ impl Backend {
             return scalar::chain_kept(hashes, lane, &lane.rows[places]);
         }
         let hints = workspace.hints;
-        let keys = workspace.keys_alone(lane.seed, len);
+        let keys = workspace.schedules.alone(lane.seed, len);
         let rows = &lane.rows[..places.end];
         // The scalar stripes fetch by themselves.
         let by_place = fetch_distance(blocks, lane.next);
@@ -268,18 +294,25 @@ impl Backend {
             fetch_start(lane.next, hints);
             FETCH_AHEAD
         });
-        match self {
-            Self::Portable if len > LONGEST_FOLDED => {
-                portable::walk(blocks, len, lane, rows, keys.stripes(), ahead);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 if len > LONGEST_FOLDED => {
-                avx2::walk(blocks, len, lane, rows, keys.stripes(), (ahead, hints));
-            }
-            // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough
-            // for scalar folds while the chain waits.
-            _ => scalar::walk_over(ahead, blocks, lane, rows, keys),
-        }
+        // What is short in bytes, and all that AVX2 has no multiplication for: there is time enough for
+        // scalar folds while the chain waits.
+        scalar::walk_over(ahead, blocks, lane, rows, keys);
+    }
+
+    /// [`walk_over`](Self::walk_over) where the backend [goes in turn](Self::goes_in_turn).
+    fn walk_stretch(
+        self,
+        count: usize,
+        len: usize,
+        blocks: &[u8],
+        lane: &mut Lane<'_>,
+        workspace: &mut Workspace,
+    ) {
+        self.settle(lane);
+        let mut stretch = Lane { blocks, left: count, ..*lane };
+        self.walk_in_turn(len, slice::from_mut(&mut stretch), workspace);
+        lane.take_places(count);
+        (lane.state, lane.prefix) = (stretch.state, stretch.prefix);
     }
 
     /// Chains the block that [`walk_over`](Self::walk_over) has left unchained: before anything else
@@ -306,19 +339,23 @@ impl Backend {
         hashes: &[Cell<u64>],
         workspace: &mut Workspace,
     ) {
-        #[cfg(target_arch = "x86_64")]
-        let hints = workspace.hints;
-        let keys = workspace.keys_alone(seed, len);
         match self {
-            _ if len <= LONGEST_FOLDED => scalar::hash(blocks, keys, hashes),
-            Self::Scalar => scalar::hash(blocks, keys, hashes),
-            Self::Portable => portable::hash(blocks, len, keys.stripes(), hashes),
+            Self::Portable if len > LONGEST_FOLDED => {
+                portable::hash(blocks, seed, hashes, len, workspace);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::hash(blocks, len, keys.stripes(), hashes, hints),
+            Self::Avx2 if len > LONGEST_FOLDED => {
+                avx2::hash(blocks, seed, hashes, len, workspace);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::hash::<false>(blocks, keys.stripes(), hashes, len, hints),
+            Self::Avx512 if len > LONGEST_FOLDED => {
+                avx512::hash::<false>(blocks, seed, hashes, len, workspace);
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys.stripes(), hashes, len, hints),
+            Self::Avx512Ifma if len > LONGEST_FOLDED => {
+                avx512::hash::<true>(blocks, seed, hashes, len, workspace);
+            }
+            _ => scalar::hash(blocks, workspace.schedules.alone(seed, len), hashes),
         }
     }
 
@@ -391,30 +428,49 @@ pub(crate) const MAX_LANES: usize = 8;
 /// What the kernels keep from call to call, so that it is not worked out again.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    keys: [BlockKeys; MAX_LANES],
+    schedules: Schedules,
     pub(crate) hints: Hints,
-    /// Which of the first two schedules a request by itself used last.
-    last: usize,
+    waiting: merge::Waiting,
     #[cfg(target_arch = "x86_64")]
     pieces: Pieces,
     #[cfg(target_arch = "x86_64")]
     places: avx512::counting::Places,
 }
 
-impl Workspace {
-    /// The scalar schedule of a seed and length. Lanes keep theirs apart.
-    fn keys(&mut self, lane: usize, seed: u64, len: usize) -> &BlockKeys {
+/// The schedules of the seeds that were used last.
+#[derive(Debug, Default)]
+struct Schedules {
+    keys: [BlockKeys; MAX_LANES],
+    /// Which of the first two a request by itself used last.
+    last: usize,
+}
+
+impl Schedules {
+    /// That of a lane. Lanes keep theirs apart.
+    fn of_lane(&mut self, lane: usize, seed: u64, len: usize) -> &BlockKeys {
         self.keys[lane].set(seed, len);
         &self.keys[lane]
     }
 
-    /// The schedule of a request by itself. Two are kept, since text and frames take turns.
+    /// That of a request by itself. Two are kept, since text and frames take turns.
     #[inline]
-    fn keys_alone(&mut self, seed: u64, len: usize) -> &BlockKeys {
+    fn alone(&mut self, seed: u64, len: usize) -> &BlockKeys {
         if !self.keys[self.last].is(seed, len) {
             self.last ^= 1;
         }
-        self.keys(self.last, seed, len)
+        self.of_lane(self.last, seed, len)
+    }
+
+    /// Those of all lanes. Lanes of the first one's seed share one.
+    #[cfg(target_arch = "x86_64")]
+    fn of_lanes(&mut self, seeds: &[u64; MAX_LANES], len: usize) -> [&BlockKeys; MAX_LANES] {
+        let shared = |lane: usize| if seeds[lane] == seeds[0] { 0 } else { lane };
+        for (lane, &seed) in seeds.iter().enumerate() {
+            if shared(lane) == lane {
+                self.keys[lane].set(seed, len);
+            }
+        }
+        std::array::from_fn(|lane| &self.keys[shared(lane)])
     }
 }
 

@@ -8,8 +8,8 @@ use std::cell::Cell;
 
 use wide::u64x2;
 
-use super::Lane;
-use super::merge::{self, with_stripes};
+use super::merge::{self, InTurn, with_length};
+use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
@@ -18,48 +18,42 @@ use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
-/// Hashes, chains and packs the next blocks of a lane, of more than 240 bytes. The rows end with theirs.
-/// What lies `ahead` bytes further is fetched.
-pub(super) fn walk(
-    blocks: &[u8],
-    len: usize,
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-    keys: &StripeKeys,
-    ahead: usize,
-) {
-    with_stripes!(len, |STRIPES| {
-        let absorb = |block: &[u8]| absorb::<STRIPES>(block, keys, ahead);
-        merge::walk(len, absorb, blocks, lane, rows)
-    });
+/// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
+pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+    let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+        in_turn.absorb(|block, ahead| absorb(block, keys, ahead));
+    };
+    with_length!(len, |_STRIPES| merge::walk(len, absorb, lanes, workspace));
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
-pub(super) fn hash(blocks: &[u8], len: usize, keys: &StripeKeys, hashes: &[Cell<u64>]) {
-    with_stripes!(len, |STRIPES| {
-        let absorb = |block: &[u8]| absorb::<STRIPES>(block, keys, FETCH_AHEAD);
-        merge::hash(len, absorb, blocks, hashes)
-    });
+pub(super) fn hash(
+    blocks: &[u8],
+    seed: u64,
+    hashes: &[Cell<u64>],
+    len: usize,
+    workspace: &mut Workspace,
+) {
+    let Workspace { schedules, waiting, .. } = workspace;
+    let keys = schedules.alone(seed, len).stripes();
+    let absorb = |block: &[u8]| absorb(block, keys, FETCH_AHEAD);
+    with_length!(len, |_STRIPES| merge::hash(len, absorb, blocks, hashes, waiting));
 }
 
-/// The accumulators of one block, xored with the secret as the merge takes them. `STRIPES` is how many
-/// there are before the last one, or 0 where only the length says so.
+/// The accumulators of one block, xored with the secret as the merge takes them. What lies `ahead` bytes
+/// further is fetched.
 #[inline(always)]
-fn absorb<const STRIPES: usize>(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64x2; VECTORS] {
+fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64x2; VECTORS] {
     let mut accumulators = Accumulators {
         products: bytemuck::cast(INITIAL_ACCUMULATORS),
         data: [u64x2::ZERO; VECTORS],
     };
     // The last stripe is apart: it may begin inside the one before, and is always there.
     let (stripes, _) = block[..block.len() - 1].as_chunks();
-    if STRIPES > 0 {
-        accumulators.absorb_all(&stripes[..STRIPES], keys, ahead);
-    } else {
-        for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-            accumulators.absorb_all(stripes, keys, ahead);
-            if stripes.len() == STRIPES_PER_SCRAMBLE {
-                accumulators.scramble(&keys.scramble);
-            }
+    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+        accumulators.absorb_all(stripes, keys, ahead);
+        if stripes.len() == STRIPES_PER_SCRAMBLE {
+            accumulators.scramble(&keys.scramble);
         }
     }
     let last = block.last_chunk().expect("longer than a stripe");

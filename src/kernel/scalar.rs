@@ -65,11 +65,10 @@ pub(super) fn hash(blocks: &[u8], keys: &BlockKeys, hashes: &[Cell<u64>]) {
     with_hash_of!(keys, hash_each(blocks, hashes))
 }
 
-#[inline(always)]
-pub(super) fn hash_each<T>(
+fn hash_each(
     length: usize,
-    sum: impl Fn(&[u8]) -> T,
-    finish: impl Fn(T) -> u64,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
     blocks: &[u8],
     hashes: &[Cell<u64>],
 ) {
@@ -179,29 +178,57 @@ impl Lineage {
         }
     }
 
+    /// The sequence hash of the last block; 0 where there is none.
+    #[inline(always)]
+    pub(super) fn state(&self) -> u64 {
+        self.state
+    }
+
     /// Chains the hash of the next block; gives its row.
     #[inline(always)]
     pub(super) fn link(&mut self, hash: u64) -> u128 {
-        if self.begun {
-            return self.go_on(hash);
-        }
-        // The first block's hash is its sequence hash, and its row has no parent.
-        self.begun = true;
-        self.chain.begin(hash);
-        self.pack(hash, 0)
+        let parent = self.state;
+        self.state = self.next(hash);
+        self.row(self.state, parent)
     }
 
     /// [`link`](Self::link) to a block before.
     #[inline(always)]
     fn go_on(&mut self, hash: u64) -> u128 {
-        let next = self.chain.step(hash);
-        self.pack(next, self.state)
+        let parent = self.state;
+        self.state = self.step(hash);
+        self.row(self.state, parent)
+    }
+
+    /// The next sequence hash, which [`pack`](Self::pack) is still to be told of.
+    #[inline(always)]
+    pub(super) fn next(&mut self, hash: u64) -> u64 {
+        if self.begun {
+            return self.step(hash);
+        }
+        // The first block's hash is its sequence hash, and its row has no parent.
+        self.begun = true;
+        self.chain.begin(hash);
+        hash
+    }
+
+    /// [`next`](Self::next) after a block before.
+    #[inline(always)]
+    pub(super) fn step(&mut self, hash: u64) -> u64 {
+        self.chain.step(hash)
+    }
+
+    /// Packs rows, from the sequence hash of the block before and those of their own.
+    #[inline(always)]
+    pub(super) fn pack(&mut self, states: &[u64], rows: &[Cell<u128>]) {
+        self.packing.rows(self.prefix, states, rows);
+        self.prefix += rows.len() as u64 * self.packing.step();
+        self.state = states[rows.len()];
     }
 
     #[inline(always)]
-    fn pack(&mut self, current: u64, parent: u64) -> u128 {
+    fn row(&mut self, current: u64, parent: u64) -> u128 {
         let row = self.packing.row(self.prefix, current, parent);
-        self.state = current;
         self.prefix += self.packing.step();
         row
     }
@@ -232,7 +259,7 @@ pub(super) fn walk(count: usize, len: usize, lanes: &mut [Lane<'_>], workspace: 
         for (i, (lane, tile)) in lanes.iter_mut().zip(&mut tiles).enumerate() {
             let blocks = lane.take(count * len);
             places[i] = lane.take_places(count).start;
-            hash(blocks, workspace.keys(i, lane.seed, len), cells(&mut tile[..count]));
+            hash(blocks, workspace.schedules.of_lane(i, lane.seed, len), cells(&mut tile[..count]));
         }
         chain(lanes, places, tiles.each_ref().map(|tile| &tile[..count]));
         left -= count;
@@ -252,19 +279,6 @@ pub(super) fn walk_over(
     with_hash_of!(keys, walk_in_stages(fetch, blocks, lane, rows))
 }
 
-/// [`in_stages`], once in the program for each kind of sum.
-fn walk_in_stages(
-    length: usize,
-    sum: impl Fn(&[u8]) -> u64,
-    finish: impl Fn(u64) -> u64,
-    fetch: impl Fn(&[u8]),
-    blocks: &[u8],
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
-) {
-    in_stages(length, sum, finish, fetch, blocks, lane, rows);
-}
-
 /// Three blocks are under way in every turn of the loop: the first is chained, the second
 /// finished, the third summed. None of the three waits for another, where one block after the
 /// other fills the CPU's window with instructions that wait. The last block is left unchained, so
@@ -274,11 +288,10 @@ fn walk_in_stages(
 /// Eight rows are packed at a time, by vectors.
 ///
 /// The rows end with those of the blocks.
-#[inline(always)]
-pub(super) fn in_stages<T>(
+fn walk_in_stages(
     length: usize,
-    sum: impl Fn(&[u8]) -> T,
-    finish: impl Fn(T) -> u64,
+    sum: impl Fn(&[u8]) -> u64,
+    finish: impl Fn(u64) -> u64,
     fetch: impl Fn(&[u8]),
     blocks: &[u8],
     lane: &mut Lane<'_>,
@@ -307,13 +320,11 @@ pub(super) fn in_stages<T>(
         for state in &mut states[1..] {
             let block = blocks.next().expect("so many");
             fetch(block);
-            *state = lineage.chain.step(hash);
+            *state = lineage.step(hash);
             hash = finish(summed);
             summed = sum(block);
         }
-        lineage.packing.rows(lineage.prefix, &states, places);
-        lineage.prefix += ROWS_AT_ONCE as u64 * lineage.packing.step();
-        lineage.state = states[ROWS_AT_ONCE];
+        lineage.pack(&states, places);
         rows = rows.as_slice()[ROWS_AT_ONCE..].iter();
     }
     for (block, row) in blocks.zip(&mut rows) {
@@ -338,7 +349,7 @@ pub(super) fn in_stages<T>(
 }
 
 /// How many rows are packed at once.
-const ROWS_AT_ONCE: usize = 8;
+pub(super) const ROWS_AT_ONCE: usize = 8;
 
 /// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.
 #[derive(Clone, Copy)]
@@ -358,26 +369,27 @@ impl Packing {
         self.fragment_mask + 1
     }
 
-    /// Rows one after the other.
+    /// Rows one after the other, from the sequence hash of the block before and those of their own.
     #[inline(always)]
-    fn rows(
-        self,
-        prefix: u64,
-        states: &[u64; ROWS_AT_ONCE + 1],
-        rows: &[Cell<u128>; ROWS_AT_ONCE],
-    ) {
+    fn rows(self, prefix: u64, states: &[u64], rows: &[Cell<u128>]) {
         let bits = self.fragment_bits;
         let mask = u64x2::splat(self.fragment_mask);
         let mut prefixes = u64x2::new([prefix, prefix + self.step()]);
         let step = u64x2::splat(2 * self.step());
-        for i in (0..ROWS_AT_ONCE).step_by(2) {
-            let parents = u64x2::new([states[i], states[i + 1]]);
-            let currents = u64x2::new([states[i + 1], states[i + 2]]);
+        let (pairs, single) = rows.as_chunks();
+        for ([first, second], states) in pairs.iter().zip(states.windows(3).step_by(2)) {
+            let parents = u64x2::new([states[0], states[1]]);
+            let currents = u64x2::new([states[1], states[2]]);
             let low = currents << bits | parents & mask;
             let high = currents >> (u64::BITS - bits) | prefixes;
             prefixes += step;
-            rows[i].set(bytemuck::cast(low.unpack_lo(high)));
-            rows[i + 1].set(bytemuck::cast(low.unpack_hi(high)));
+            first.set(bytemuck::cast(low.unpack_lo(high)));
+            second.set(bytemuck::cast(low.unpack_hi(high)));
+        }
+        if let [row] = single {
+            let last = rows.len();
+            let prefix = prefix + (last as u64 - 1) * self.step();
+            row.set(self.row(prefix, states[last], states[last - 1]));
         }
     }
 

@@ -30,9 +30,9 @@ use std::ops::{Range, RangeInclusive};
 
 use super::{Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
-use crate::xxh3::keys::{StripeKeys, Words};
+use crate::xxh3::LONGEST_FOLDED;
+use crate::xxh3::keys::Words;
 use crate::xxh3::pieces::PIECE_BYTES;
-use crate::xxh3::{LONGEST_FOLDED, STRIPE_BYTES};
 
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -102,38 +102,22 @@ pub(super) fn walk_over<const IFMA: bool>(
         let pieces = &workspace.pieces;
         return call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
     }
-    let keys = workspace.keys_alone(lane.seed, len).stripes();
-    if let Some(walk) = walk_in_stages(len, lane, hints) {
-        let rows = &lane.rows[..places.end];
-        // SAFETY: a backend is called only where it is available.
-        return unsafe { walk(blocks, lane, rows, keys, len) };
-    }
+    let keys = workspace.schedules.alone(lane.seed, len).stripes();
     scalar::settle(lane, &lane.rows[..places.start]);
     call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
 }
 
-/// Whether requests of so many blocks are faster one by one, however many they are: where they are walked
-/// in stages, and stripes take most of the time.
-pub(super) fn goes_alone(len: usize, blocks: usize, hints: Hints) -> bool {
-    const FEWEST_BLOCKS: usize = 32;
-    !hints.help() && (len - 1) / STRIPE_BYTES == 7 && blocks >= FEWEST_BLOCKS
+/// Whether long blocks are merged in general registers, and lanes of them go one after the other. Hints
+/// tell the CPU: on Zen 4 general registers have units of their own, on Intel's CPUs they share ports with
+/// vectors.
+pub(super) fn goes_in_turn(hints: Hints) -> bool {
+    !hints.help()
 }
 
-/// Takes one lane over blocks of so many bytes.
-type Walk = unsafe fn(&[u8], &mut Lane<'_>, &[Cell<u128>], &StripeKeys, usize);
-
-/// What walks over the blocks of one request that are merged one by one, in general registers: those of 64
-/// and 128 tokens. Hints tell the CPU: on Zen 4 general registers have units of their own, on Intel's CPUs
-/// they share ports with vectors.
-fn walk_in_stages(len: usize, lane: &Lane<'_>, hints: Hints) -> Option<Walk> {
-    if hints.help() || lane.hashes.is_some() {
-        return None;
-    }
-    match (len - 1) / STRIPE_BYTES {
-        3 => Some(stripes::walk_in_stages::<3>),
-        7 => Some(stripes::walk_in_stages::<7>),
-        _ => None,
-    }
+/// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
+pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+    // SAFETY: a backend is called only where it is available.
+    unsafe { stripes::walk_in_turn(len, lanes, workspace) }
 }
 
 /// Takes lanes to their ends, a few blocks of more than 240 bytes each.
@@ -167,9 +151,8 @@ pub(super) fn walk_counting<const IFMA: bool>(
     lane: &mut Lane<'_>,
     workspace: &mut Workspace,
 ) {
-    workspace.keys_alone(lane.seed, counting.block.len());
-    let Workspace { keys, last, places, .. } = workspace;
-    let Words::Folds(keys) = keys[*last].words() else {
+    let Workspace { schedules, places, .. } = workspace;
+    let Words::Folds(keys) = schedules.alone(lane.seed, counting.block.len()).words() else {
         unreachable!("only blocks that are folded are counted");
     };
     // SAFETY: a backend is called only where it is available.
@@ -179,11 +162,17 @@ pub(super) fn walk_counting<const IFMA: bool>(
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash<const IFMA: bool>(
     blocks: &[u8],
-    keys: &StripeKeys,
+    seed: u64,
     hashes: &[Cell<u64>],
     len: usize,
-    hints: Hints,
+    workspace: &mut Workspace,
 ) {
+    let Workspace { schedules, waiting, hints, .. } = workspace;
+    let keys = schedules.alone(seed, len).stripes();
+    if goes_in_turn(*hints) {
+        // SAFETY: a backend is called only where it is available.
+        return unsafe { stripes::hash_in_turn(blocks, keys, hashes, len, waiting) };
+    }
     call!(hints, stripes::hash::<IFMA>(blocks, keys, hashes, len));
 }
 

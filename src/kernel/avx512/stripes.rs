@@ -9,11 +9,11 @@ use super::side_by_side::{Blocks, walk_eight};
 use super::vector::{XOR3, add_up, finish, fold_pair, load_row, start_avalanche, words};
 use super::{LANES, keep, of_lanes};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_start};
-use crate::kernel::merge::{self, with_stripes};
+use crate::kernel::merge::{self, InTurn, Waiting, with_length};
 use crate::kernel::{Lane, Workspace, scalar};
-use crate::xxh3::keys::{StripeKeys, length_term};
+use crate::xxh3::keys::{BlockKeys, StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
-use crate::xxh3::{INITIAL_ACCUMULATORS, LONGEST_FOLDED, PRIME32_1, STRIPE_BYTES};
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
 /// Hashes, chains and packs the next `count` blocks of up to eight lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
@@ -25,37 +25,52 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
 ) {
     // Lanes of one seed share a schedule.
     let seeds = of_lanes(lanes, |lane| lane.seed);
-    let schedules = std::array::from_fn(|lane| if seeds[lane] == seeds[0] { 0 } else { lane });
-    for (lane, schedule) in schedules.into_iter().enumerate() {
-        if schedule == lane {
-            workspace.keys(schedule, seeds[lane], len);
-        }
-    }
-    let keys = schedules.map(|schedule: usize| workspace.keys[schedule].stripes());
-    with_stripes!(len, |STRIPES| walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
+    let keys = workspace.schedules.of_lanes(&seeds, len).map(BlockKeys::stripes);
+    with_length!(len, |_STRIPES| walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
         // SAFETY: as many bytes are read as a block has.
-        unsafe { sum_stripes::<IFMA, FETCH, STRIPES>(blocks, len, &keys) }
+        unsafe { sum_stripes::<IFMA, FETCH>(blocks, len, &keys) }
     }));
 }
 
-/// One request: its stripes in vectors, `STRIPES` before the last of each block, and all else in general
+/// Takes lanes to their ends, one after the other: their stripes in vectors, and all else in general
 /// registers beside them.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_in_stages<const STRIPES: usize>(
+pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+    with_length!(len, |STRIPES| {
+        // SAFETY: a block has `len` bytes; the CPU has what this function has.
+        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| unsafe {
+            if STRIPES > 0 {
+                let keys = Keys::<STRIPES>::load(keys);
+                in_turn.absorb(|block, _| keys.absorb(block));
+            } else {
+                in_turn
+                    .absorb(|block, _| absorb::<false>(block.as_ptr(), len, block.as_ptr(), keys));
+            }
+        };
+        merge::walk(len, absorb, lanes, workspace)
+    });
+}
+
+/// The hashes of blocks, back to back, merged in general registers.
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+pub(super) fn hash_in_turn(
     blocks: &[u8],
-    lane: &mut Lane<'_>,
-    rows: &[Cell<u128>],
     keys: &StripeKeys,
+    hashes: &[Cell<u64>],
     len: usize,
+    waiting: &mut Waiting,
 ) {
-    assert!(len > LONGEST_FOLDED && (len - 1) / STRIPE_BYTES == STRIPES);
-    // SAFETY: the stripes are those of `len` bytes, as many as a block has; the CPU has what this function
-    // has.
-    let absorb = |block: &[u8]| unsafe {
-        let block = block.as_ptr();
-        absorb::<false, STRIPES>(block, len, block, keys)
-    };
-    merge::walk(len, absorb, blocks, lane, rows);
+    with_length!(len, |STRIPES| {
+        let loaded = Keys::<STRIPES>::load(keys);
+        // SAFETY: a block has `len` bytes; the CPU has what this function has.
+        let absorb = |block: &[u8]| unsafe {
+            match STRIPES {
+                0 => absorb::<false>(block.as_ptr(), len, block.as_ptr(), keys),
+                _ => loaded.absorb(block),
+            }
+        };
+        merge::hash(len, absorb, blocks, hashes, waiting)
+    });
 }
 
 /// One request: while eight of its blocks are hashed, the eight before are chained.
@@ -79,8 +94,7 @@ pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
         for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
-            *merged =
-                unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+            *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             if let Some((&hash, row)) = links.next() {
                 row.set(lineage.link(hash));
             }
@@ -112,13 +126,13 @@ pub(super) fn walk_ends<const IFMA: bool, const FETCH: bool>(
     let mut owners = [0; LANES];
     let mut count = 0;
     for index in 0..lanes.len() {
-        let keys = workspace.keys_alone(lanes[index].seed, len).stripes();
+        let keys = workspace.schedules.alone(lanes[index].seed, len).stripes();
         let blocks = lanes[index].blocks;
         for block in blocks.chunks_exact(len).take(lanes[index].left) {
             let block = block.as_ptr();
             // SAFETY: a block has `len` bytes.
             merged[count] =
-                unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+                unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
             owners[count] = index;
             count += 1;
             if count == LANES {
@@ -178,7 +192,7 @@ fn hash_eight<const IFMA: bool, const FETCH: bool>(
     for (merged, block) in merged.iter_mut().zip(blocks.chunks_exact(len)) {
         let block = block.as_ptr();
         // SAFETY: a block has `len` bytes.
-        *merged = unsafe { absorb::<FETCH, 0>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
+        *merged = unsafe { absorb::<FETCH>(block, len, block.wrapping_add(FETCH_AHEAD), keys) };
     }
     hashes_of::<IFMA>(len, merged)
 }
@@ -197,7 +211,7 @@ fn hashes_of<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) -> [u64; LA
 ///
 /// At each pointer there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool, const STRIPES: usize>(
+unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool>(
     blocks: &Blocks<'_, FETCH>,
     len: usize,
     keys: &[&StripeKeys; LANES],
@@ -206,8 +220,7 @@ unsafe fn sum_stripes<const IFMA: bool, const FETCH: bool, const STRIPES: usize>
     unsafe {
         let mut merged = [_mm512_setzero_si512(); LANES];
         for lane in 0..LANES {
-            merged[lane] =
-                absorb::<FETCH, STRIPES>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
+            merged[lane] = absorb::<FETCH>(blocks.at(lane, 0), len, blocks.ahead(lane), keys[lane]);
         }
         merge_eight::<IFMA>(len, merged)
     }
@@ -231,14 +244,13 @@ unsafe fn merge_eight<const IFMA: bool>(len: usize, merged: [__m512i; LANES]) ->
 }
 
 /// The accumulators of one block, xored with the secret as the merge takes them. While a stripe
-/// is read, the line as far from `ahead` is fetched. `STRIPES` is how many there are before the last
-/// one, or 0 where only the length says so.
+/// is read, the line as far from `ahead` is fetched.
 ///
 /// # Safety
 ///
 /// At the block there are `len` bytes, more than 240. The CPU has AVX-512.
 #[inline(always)]
-unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
+unsafe fn absorb<const FETCH: bool>(
     block: *const u8,
     len: usize,
     ahead: *const u8,
@@ -247,11 +259,9 @@ unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
     // SAFETY: the caller's promises. The last stripe is apart: it may begin inside the one
     // before, and is always there; so the others are less than the block.
     unsafe {
-        let mut accumulators =
-            Accumulators { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() };
+        let mut accumulators = Accumulators::start();
         let mut offset = 0;
-        let stripes = if STRIPES > 0 { STRIPES } else { (len - 1) / STRIPE_BYTES };
-        let mut left = stripes;
+        let mut left = (len - 1) / STRIPE_BYTES;
         while left > 0 {
             let absorb = |key| {
                 if FETCH {
@@ -283,6 +293,45 @@ unsafe fn absorb<const FETCH: bool, const STRIPES: usize>(
     }
 }
 
+/// The keys of a seed, for blocks of as many stripes and a last one.
+struct Keys<const STRIPES: usize> {
+    stripes: [__m512i; STRIPES],
+    last: __m512i,
+    merge: __m512i,
+}
+
+impl<const STRIPES: usize> Keys<STRIPES> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn load(keys: &StripeKeys) -> Self {
+        let stripes = std::array::from_fn(|i| bytemuck::cast(keys.stripes[i]));
+        Self { stripes, last: words(&keys.last), merge: words(&keys.merge) }
+    }
+
+    /// [`absorb`] by these.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has AVX-512.
+    #[inline(always)]
+    unsafe fn absorb(&self, block: &[u8]) -> __m512i {
+        let (stripes, []) = block.as_chunks::<STRIPE_BYTES>() else {
+            unreachable!("whole stripes");
+        };
+        let (last, before) = stripes.split_last().expect("one at least");
+        let row = |stripe: &[u8; STRIPE_BYTES]| bytemuck::pod_read_unaligned(stripe);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut accumulators = Accumulators::start();
+            for (stripe, &key) in before.iter().zip(&self.stripes) {
+                accumulators.absorb(row(stripe), key);
+            }
+            accumulators.absorb(row(last), self.last);
+            _mm512_xor_si512(accumulators.joined(), self.merge)
+        }
+    }
+}
+
 /// The accumulators of one block, in two: the specification adds each data lane to the
 /// neighbour of the lane that has its product, which one swap at the end does for all.
 #[derive(Clone, Copy)]
@@ -292,6 +341,12 @@ struct Accumulators {
 }
 
 impl Accumulators {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
+    fn start() -> Self {
+        Self { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() }
+    }
+
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
     fn absorb(&mut self, data: __m512i, key: __m512i) {
