@@ -108,6 +108,11 @@ pub(crate) struct Places<'a> {
 pub(crate) type Place<'a> = (&'a [Cell<u128>], Option<&'a [Cell<u64>]>);
 
 impl<'a> Places<'a> {
+    /// Whether block hashes are an output.
+    pub(crate) fn keep_hashes(&self) -> bool {
+        self.hashes.is_some()
+    }
+
     /// That of the request at `index`.
     #[inline(always)]
     pub(crate) fn of(&self, index: usize, plan: &Plan) -> Place<'a> {

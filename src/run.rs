@@ -191,19 +191,13 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
         let order = &memory.order[..];
         let task = Task { batch: self, requests, plans, places };
-        let in_turn = |first: &Waiting| self.goes_in_turn(first, workspace.hints);
         match order {
             [_] => task.walk_groups::<1>(order, workspace),
-            [first, ..] if order.len() > MAX_LANES && in_turn(first) => {
+            [first, ..] if order.len() > MAX_LANES && task.goes_in_turn(first, workspace.hints) => {
                 task.walk_groups::<MAX_IN_TURN>(order, workspace);
             }
             _ => task.walk_groups::<MAX_LANES>(order, workspace),
         }
-    }
-
-    /// Whether a request goes after others, not beside them.
-    fn goes_in_turn(&self, waiting: &Waiting, hints: Hints) -> bool {
-        self.backend.goes_in_turn(waiting.shape.block_bytes(), hints)
     }
 
     /// Hashes the blocks of a request without runs from `start` on, as many as there is room for.
@@ -261,7 +255,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
     /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
     /// of them, then what is left of few blocks together, and the others one by one.
     fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-        if self.backend.goes_in_turn(len, workspace.hints) {
+        let keeps_hashes = lanes[0].hashes.is_some();
+        if self.backend.goes_in_turn(len, keeps_hashes, workspace.hints) {
             match lanes.iter_mut().all(packs_to_its_end) {
                 true => self.backend.walk_in_turn(len, lanes, workspace),
                 false => lanes.iter_mut().for_each(|lane| self.walk_to_end(len, lane, workspace)),
@@ -332,7 +327,7 @@ impl<S: Scheme> Task<'_, '_, '_, S> {
         while let Some(first) = order.first() {
             let block_size = first.shape.block_size();
             let len = first.shape.block_bytes();
-            let in_turn = batch.goes_in_turn(first, workspace.hints);
+            let in_turn = self.goes_in_turn(first, workspace.hints);
             let width = if in_turn { N } else { (*batch.backend.lanes(len).end()).min(N) };
             let same = order.iter().take(width);
             let count = same.take_while(|other| other.shape.block_size() == block_size).count();
@@ -352,6 +347,12 @@ impl<S: Scheme> Task<'_, '_, '_, S> {
             batch.walk_group(len, &mut lanes[..count], workspace);
             order = rest;
         }
+    }
+
+    /// Whether a request goes after others, not beside them.
+    fn goes_in_turn(&self, waiting: &Waiting, hints: Hints) -> bool {
+        let len = waiting.shape.block_bytes();
+        self.batch.backend.goes_in_turn(len, self.places.keep_hashes(), hints)
     }
 
     /// A request that waits for its turn, before its first block.

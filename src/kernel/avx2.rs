@@ -12,7 +12,7 @@ use std::cell::Cell;
 use super::merge::{self, InTurn, with_length};
 use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch};
-use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::keys::{Key, StripeKeys};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
@@ -37,8 +37,8 @@ pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut W
 #[target_feature(enable = "avx2")]
 fn walk<const FETCH: bool>(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
     with_length!(len, |_STRIPES| {
-        // SAFETY: the CPU has what this function has.
         let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+            // SAFETY: the CPU has what this function has.
             in_turn.absorb(|block, ahead| unsafe { absorb::<FETCH>(block, keys, ahead) });
         };
         merge::walk(len, absorb, lanes, workspace)
@@ -109,7 +109,7 @@ unsafe fn absorb<const FETCH: bool>(
             fetch(last.as_ptr().wrapping_add(ahead));
         }
         accumulators.absorb(last, &keys.last);
-        let secret: [__m256i; VECTORS] = bytemuck::cast(keys.merge);
+        let secret: [__m256i; VECTORS] = bytemuck::cast(keys.merge.0);
         let mut joined = accumulators.joined();
         for (joined, secret) in joined.iter_mut().zip(secret) {
             *joined = _mm256_xor_si256(*joined, secret);
@@ -135,21 +135,21 @@ impl Accumulators {
         keys: &StripeKeys,
         ahead: usize,
     ) {
-        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+        for (stripe, key) in stripes.iter().zip(&keys.stripes) {
             if FETCH {
                 fetch(stripe.as_ptr().wrapping_add(ahead));
             }
-            self.absorb(stripe, keys);
+            self.absorb(stripe, key);
         }
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], key: &Key) {
         let stripe: [__m256i; VECTORS] = bytemuck::pod_read_unaligned(stripe);
-        let keys: [__m256i; VECTORS] = bytemuck::cast(*keys);
+        let key: [__m256i; VECTORS] = bytemuck::cast(key.0);
         for i in 0..VECTORS {
-            let keyed = _mm256_xor_si256(stripe[i], keys[i]);
+            let keyed = _mm256_xor_si256(stripe[i], key[i]);
             let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
             self.products[i] = _mm256_add_epi64(self.products[i], product);
             self.data[i] = _mm256_add_epi64(self.data[i], stripe[i]);
@@ -158,13 +158,13 @@ impl Accumulators {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
-        let keys: [__m256i; VECTORS] = bytemuck::cast(*keys);
+    fn scramble(&mut self, key: &Key) {
+        let key: [__m256i; VECTORS] = bytemuck::cast(key.0);
         let prime = _mm256_set1_epi64x(PRIME32_1 as i64);
         let joined = self.joined();
         for i in 0..VECTORS {
             let mixed = _mm256_xor_si256(joined[i], _mm256_srli_epi64::<47>(joined[i]));
-            let mixed = _mm256_xor_si256(mixed, keys[i]);
+            let mixed = _mm256_xor_si256(mixed, key[i]);
             let low = _mm256_mul_epu32(mixed, prime);
             let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(mixed), prime);
             self.products[i] = _mm256_add_epi64(low, _mm256_slli_epi64::<32>(high));

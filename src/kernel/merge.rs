@@ -1,13 +1,12 @@
 //! Blocks of more than 240 bytes whose stripes are absorbed by vectors, and whose accumulators are merged
 //! in general registers.
 //!
-//! Both go on beside each other, and the chain beside both: while one block is absorbed, the one eight
-//! before it is merged and chained. So many lie between, since accumulators go by way of memory: a CPU
-//! hands over what it has just written more slowly than what has come to rest in its cache. All is inlined,
-//! since it has to be compiled for the vectors' instruction set.
+//! Both go on beside each other, and the chain beside both: while one block is absorbed, the one
+//! [four](DEPTH) before it is merged and chained. So many lie between, since accumulators go by way of
+//! memory: vectors that were just written are slow to read word by word, until they have come to rest in the
+//! cache. All is inlined, since it has to be compiled for the vectors' instruction set.
 
 use std::cell::Cell;
-use std::slice;
 
 use bytemuck::NoUninit;
 
@@ -42,7 +41,7 @@ macro_rules! with_length {
 pub(super) use with_length;
 
 /// How many blocks wait between their stripes and their merge.
-const DEPTH: usize = 8;
+const DEPTH: usize = 4;
 
 /// The accumulators of the blocks that wait, xored with the secret.
 #[derive(Debug, Clone, Default)]
@@ -181,8 +180,6 @@ struct Chains<'s, 'a> {
     lineage: Lineage,
     /// The rows that are left of it.
     rows: &'a [Cell<u128>],
-    /// Where its next block hashes are kept, if those are an output.
-    kept: slice::Iter<'a, Cell<u64>>,
     /// Its sequence hashes that are not in rows yet, after that of the block before.
     states: &'s mut [u64; ROWS_AT_ONCE + 1],
     count: usize,
@@ -194,7 +191,7 @@ impl<'s, 'a> Chains<'s, 'a> {
     #[inline(always)]
     fn new(states: &'s mut [u64; ROWS_AT_ONCE + 1]) -> Self {
         let lineage = Lineage::of(&Lane::default());
-        Self { begun: 0, lineage, rows: &[], kept: [].iter(), states, count: 0, most: 0 }
+        Self { begun: 0, lineage, rows: &[], states, count: 0, most: 0 }
     }
 
     /// Chains the hash of the next block.
@@ -208,9 +205,6 @@ impl<'s, 'a> Chains<'s, 'a> {
         };
         self.count += 1;
         self.states[self.count] = state;
-        if let Some(kept) = self.kept.next() {
-            kept.set(hash);
-        }
     }
 
     /// Goes on to the next lane.
@@ -220,9 +214,7 @@ impl<'s, 'a> Chains<'s, 'a> {
         self.begun += 1;
         self.lineage = Lineage::of(lane);
         self.states[0] = self.lineage.state();
-        let places = lane.take_places(lane.left);
-        self.kept = lane.hashes.map_or(&[][..], |hashes| &hashes[places.clone()]).iter();
-        self.rows = &lane.rows[places];
+        self.rows = &lane.rows[lane.take_places(lane.left)];
         self.most = self.rows.len().min(ROWS_AT_ONCE);
     }
 
@@ -230,7 +222,10 @@ impl<'s, 'a> Chains<'s, 'a> {
     #[inline(always)]
     fn pack(&mut self) -> bool {
         let (rows, rest) = self.rows.split_at(self.count);
-        self.lineage.pack(&self.states[..=self.count], rows);
+        match rows.first_chunk::<ROWS_AT_ONCE>() {
+            Some(rows) => self.lineage.pack(self.states, rows),
+            None => self.lineage.pack(&self.states[..=self.count], rows),
+        }
         self.states[0] = self.states[self.count];
         self.count = 0;
         self.rows = rest;

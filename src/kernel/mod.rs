@@ -139,9 +139,9 @@ impl Backend {
     }
 
     /// Whether lanes of blocks of `len` bytes go one after the other, however many they are: see
-    /// [`walk_in_turn`](Self::walk_in_turn).
+    /// [`walk_in_turn`](Self::walk_in_turn). They never do where block hashes are an output.
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-    pub(crate) fn goes_in_turn(self, len: usize, hints: Hints) -> bool {
+    pub(crate) fn goes_in_turn(self, len: usize, keeps_hashes: bool, hints: Hints) -> bool {
         let merges = match self {
             Self::Scalar => false,
             Self::Portable => true,
@@ -150,7 +150,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 | Self::Avx512Ifma => avx512::goes_in_turn(hints),
         };
-        merges && len > LONGEST_FOLDED
+        merges && len > LONGEST_FOLDED && !keeps_hashes
     }
 
     /// Whether the lanes of a walk are those of vectors. Otherwise they are chains in general
@@ -264,7 +264,7 @@ impl Backend {
         lane: &mut Lane<'_>,
         workspace: &mut Workspace,
     ) {
-        if self.goes_in_turn(len, workspace.hints) {
+        if self.goes_in_turn(len, lane.hashes.is_some(), workspace.hints) {
             return self.walk_stretch(count, len, blocks, lane, workspace);
         }
         let places = lane.take_places(count);

@@ -11,7 +11,7 @@ use wide::u64x2;
 use super::merge::{self, InTurn, with_length};
 use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch};
-use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::keys::{Key, StripeKeys};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
 
@@ -20,10 +20,12 @@ const VECTORS: usize = STRIPE_WORDS / 2;
 
 /// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
 pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-    let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
-        in_turn.absorb(|block, ahead| absorb(block, keys, ahead));
-    };
-    with_length!(len, |_STRIPES| merge::walk(len, absorb, lanes, workspace));
+    with_length!(len, |_STRIPES| {
+        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+            in_turn.absorb(|block, ahead| absorb(block, keys, ahead));
+        };
+        merge::walk(len, absorb, lanes, workspace)
+    });
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
@@ -36,8 +38,10 @@ pub(super) fn hash(
 ) {
     let Workspace { schedules, waiting, .. } = workspace;
     let keys = schedules.alone(seed, len).stripes();
-    let absorb = |block: &[u8]| absorb(block, keys, FETCH_AHEAD);
-    with_length!(len, |_STRIPES| merge::hash(len, absorb, blocks, hashes, waiting));
+    with_length!(len, |_STRIPES| {
+        let absorb = |block: &[u8]| absorb(block, keys, FETCH_AHEAD);
+        merge::hash(len, absorb, blocks, hashes, waiting)
+    });
 }
 
 /// The accumulators of one block, xored with the secret as the merge takes them. What lies `ahead` bytes
@@ -59,7 +63,7 @@ fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64x2; VECTORS] {
     let last = block.last_chunk().expect("longer than a stripe");
     fetch(last.as_ptr().wrapping_add(ahead));
     accumulators.absorb(last, &keys.last);
-    let secret: [u64x2; VECTORS] = bytemuck::cast(keys.merge);
+    let secret: [u64x2; VECTORS] = bytemuck::cast(keys.merge.0);
     let joined = accumulators.joined();
     std::array::from_fn(|i| joined[i] ^ secret[i])
 }
@@ -75,29 +79,29 @@ impl Accumulators {
     /// Stripe after stripe.
     #[inline(always)]
     fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys, ahead: usize) {
-        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+        for (stripe, key) in stripes.iter().zip(&keys.stripes) {
             fetch(stripe.as_ptr().wrapping_add(ahead));
-            self.absorb(stripe, keys);
+            self.absorb(stripe, key);
         }
     }
 
     #[inline(always)]
-    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], key: &Key) {
         let stripe: [u64x2; VECTORS] = bytemuck::pod_read_unaligned(stripe);
-        let keys: [u64x2; VECTORS] = bytemuck::cast(*keys);
+        let key: [u64x2; VECTORS] = bytemuck::cast(key.0);
         for i in 0..VECTORS {
-            let keyed = stripe[i] ^ keys[i];
+            let keyed = stripe[i] ^ key[i];
             self.products[i] += multiply(low(keyed), high(keyed));
             self.data[i] += stripe[i];
         }
     }
 
     #[inline(always)]
-    fn scramble(&mut self, keys: &[u64; STRIPE_WORDS]) {
-        let keys: [u64x2; VECTORS] = bytemuck::cast(*keys);
+    fn scramble(&mut self, key: &Key) {
+        let key: [u64x2; VECTORS] = bytemuck::cast(key.0);
         let prime = u64x2::splat(PRIME32_1);
         for (i, sums) in self.joined().into_iter().enumerate() {
-            let mixed = sums ^ (sums >> 47) ^ keys[i];
+            let mixed = sums ^ (sums >> 47) ^ key[i];
             self.products[i] = multiply(low(mixed), prime) + (multiply(high(mixed), prime) << 32);
             self.data[i] = u64x2::ZERO;
         }

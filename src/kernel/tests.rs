@@ -112,7 +112,7 @@ fn hash_equals_xxhash_rust_at_every_length() {
 }
 
 /// Block lengths, in bytes, on both sides of every change of path.
-const LENGTHS: [usize; 17] = [
+const LENGTHS: [usize; 18] = [
     4,    // one token: a word
     8,    // two tokens, and the last that goes into a word
     16,   // the last in two halves, and the last that AVX-512 leaves to general registers
@@ -126,6 +126,7 @@ const LENGTHS: [usize; 17] = [
     244,  // the first with stripes, in whole tokens; the last stripe starts inside the one before
     247,  // 19 frames of 13 bytes: stripes, and rows that are not whole words apart
     256,  // 64 tokens, in use; stripes end where the block ends
+    512,  // 128 tokens, in use
     1024, // 256 tokens, in use; the last without a scramble
     1028, // the first with a scramble, in whole tokens
     2048, // the last with one scramble: between it and the end there are 15 stripes
@@ -409,36 +410,89 @@ fn lanes_with_few_blocks_come_to_their_ends() {
         for (len, keep) in sampled(LENGTHS, 7).flat_map(|len| [(len, false), (len, true)]) {
             let cases: Vec<Case> =
                 (3..).zip(counts).map(|(i, &count)| Case::new(i, len, count, 54)).collect();
-            let total = counts.iter().sum::<usize>() + 1;
-            let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); total];
-            let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); total];
-            let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
-            let mut row = 0;
-            let mut lanes = Vec::new();
-            let (row_cells, hash_cells) = (cells(&mut rows), cells(&mut hashes));
-            // A prompt may go on past the blocks that are asked for.
-            let longer: Vec<Vec<u8>> =
-                cases.iter().map(|case| [&case.bytes[..], &sample(2 * len)].concat()).collect();
-            for ((case, &count), bytes) in cases.iter().zip(counts).zip(&longer) {
-                let places = row..row + count;
-                let hashes = keep.then_some(&hash_cells[places.clone()]);
-                lanes.push(Lane { hashes, ..case.lane(bytes, &row_cells[places.clone()]) });
-                let expected = case.expected();
-                expected_rows[places.clone()].copy_from_slice(&expected.rows);
-                if keep {
-                    expected_hashes[places].copy_from_slice(&expected.hashes);
-                }
-                row += count;
-            }
-            backend.walk_ends(len, &mut lanes, &mut workspace(hints));
-            let what = format!("{backend}, {counts:?} blocks of {len}");
-            for (lane, case) in lanes.iter().zip(&cases) {
-                let Expected { state, prefix, .. } = case.expected();
-                assert_eq!((lane.left, lane.state, lane.prefix), (0, state, prefix), "{what}");
-            }
-            assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{what}");
+            let ended = check_ends(&cases, keep, |lanes| {
+                backend.walk_ends(len, lanes, &mut workspace(hints));
+            });
+            assert_eq!(ended, cases.len(), "{backend}, {counts:?} blocks of {len}");
         }
     }
+}
+
+#[test]
+fn lanes_in_turn_come_to_their_ends() {
+    let counts: [&[usize]; 8] = [
+        &[1],                          // of no other lane, and fewer than wait for their merge
+        &[4],                          // as many as wait
+        &[5],                          // one more
+        &[1; 13],                      // more lanes than blocks that wait
+        &[3, 1, 5, 2, 2, 1, 4, 6],     // ends everywhere among those that wait
+        &[8, 8, 8],                    // as many as are packed at once
+        &[7, 9, 16, 17, 1, 15, 24, 8], // on both sides of that
+        &[131, 2, 65],                 // many
+    ];
+    // Where a seed goes over to the next: at every lane, at every third, nowhere.
+    let runs = [1, 3, usize::MAX];
+    for ((backend, hints), counts) in
+        backends().flat_map(|way| sampled(counts, 3).map(move |counts| (way, counts)))
+    {
+        // Every length around the first ones, and those on both sides of a change.
+        let lengths = sampled(241..=330, 41).chain(sampled(LENGTHS, 7));
+        for (len, run) in lengths.flat_map(|len| runs.map(|run| (len, run))) {
+            if !backend.goes_in_turn(len, false, hints) {
+                continue;
+            }
+            let cases: Vec<Case> = counts
+                .iter()
+                .enumerate()
+                .map(|(i, &count)| {
+                    let bits = [54, 46, 38][i % 3];
+                    let case = Case::new(i as u64, len, count, bits);
+                    Case { seed: SEEDS[i / run % SEEDS.len()], ..case }
+                })
+                .collect();
+            let ended = check_ends(&cases, false, |lanes| {
+                backend.walk_in_turn(len, lanes, &mut workspace(hints));
+            });
+            // Only the last one can go on.
+            assert!(ended > 0, "{backend}, {counts:?} blocks of {len}, seeds for {run}");
+        }
+    }
+}
+
+/// Checks lanes that `walk` takes to their ends: what is written and what is not. Gives how many of them, from
+/// the last on, can go on from there.
+fn check_ends(cases: &[Case], keep: bool, walk: impl FnOnce(&mut [Lane<'_>])) -> usize {
+    let counts: Vec<usize> = cases.iter().map(|case| case.bytes.len() / case.len).collect();
+    let total = counts.iter().sum::<usize>() + 1;
+    let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); total];
+    let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); total];
+    let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
+    let mut row = 0;
+    let mut lanes = Vec::new();
+    let (row_cells, hash_cells) = (cells(&mut rows), cells(&mut hashes));
+    // A prompt may go on past the blocks that are asked for.
+    let longer: Vec<Vec<u8>> =
+        cases.iter().map(|case| [&case.bytes[..], &sample(2 * case.len)].concat()).collect();
+    for ((case, &count), bytes) in cases.iter().zip(&counts).zip(&longer) {
+        let places = row..row + count;
+        let hashes = keep.then_some(&hash_cells[places.clone()]);
+        lanes.push(Lane { hashes, ..case.lane(bytes, &row_cells[places.clone()]) });
+        let expected = case.expected();
+        expected_rows[places.clone()].copy_from_slice(&expected.rows);
+        if keep {
+            expected_hashes[places].copy_from_slice(&expected.hashes);
+        }
+        row += count;
+    }
+    walk(&mut lanes);
+    let ended = lanes.iter().zip(cases).rev().take_while(|(lane, case)| {
+        let Expected { state, prefix, .. } = case.expected();
+        assert_eq!(lane.left, 0);
+        (lane.state, lane.prefix) == (state, prefix)
+    });
+    let ended = ended.count();
+    assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{counts:?}");
+    ended
 }
 
 /// One lane, and every number of lanes that go side by side.

@@ -34,27 +34,31 @@ pub(crate) enum Words<'a> {
     Stripes(&'a StripeKeys),
 }
 
-/// The slices of the secret that is derived from a seed. Cut out once and aligned: as they lie in
-/// the secret, most reach over the end of a cache line.
+/// The slices of the secret that is derived from a seed. Cut out once: as they lie in the secret, most reach
+/// over the end of a cache line.
 #[derive(Debug, Clone, Default)]
-#[repr(align(64))]
 pub(crate) struct StripeKeys {
     /// The secret moves on by a word from stripe to stripe.
-    pub(crate) stripes: [[u64; STRIPE_WORDS]; STRIPES_PER_SCRAMBLE],
-    pub(crate) scramble: [u64; STRIPE_WORDS],
-    pub(crate) last: [u64; STRIPE_WORDS],
-    pub(crate) merge: [u64; STRIPE_WORDS],
+    pub(crate) stripes: [Key; STRIPES_PER_SCRAMBLE],
+    pub(crate) scramble: Key,
+    pub(crate) last: Key,
+    pub(crate) merge: Key,
 }
+
+/// What one stripe is combined with. Aligned by its own type, so that it always can be an operand from memory.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(64))]
+pub(crate) struct Key(pub(crate) [u64; STRIPE_WORDS]);
 
 impl StripeKeys {
     fn set(&mut self, seed: u64) {
         let derived = secret::derive(seed);
         for (keys, words) in self.stripes.iter_mut().zip(derived.windows(STRIPE_WORDS)) {
-            keys.copy_from_slice(words);
+            keys.0.copy_from_slice(words);
         }
-        self.scramble = secret::scramble(&derived);
-        self.last = secret::last_stripe(&derived);
-        self.merge = secret::merge(&derived);
+        self.scramble = Key(secret::scramble(&derived));
+        self.last = Key(secret::last_stripe(&derived));
+        self.merge = Key(secret::merge(&derived));
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::fetch::{FETCH_AHEAD, fetch};
 
-use super::keys::{ChainKeys, MAX_FOLDS, StripeKeys, length_term};
+use super::keys::{ChainKeys, Key, MAX_FOLDS, StripeKeys, length_term};
 use super::secret::STRIPES_PER_SCRAMBLE;
 use super::{
     FIRST_PASS_FOLDS, INITIAL_ACCUMULATORS, LONGEST_ONE_PASS, PRIME_AVALANCHE, PRIME_RRMXMX,
@@ -144,7 +144,7 @@ pub(crate) fn sum_stripes(input: &[u8], keys: &StripeKeys) -> u64 {
     } else {
         absorb_long(stripes, last, keys)
     };
-    merge(|i| sums[i] ^ keys.merge[i], input.len())
+    merge(|i| sums[i] ^ keys.merge.0[i], input.len())
 }
 
 /// The accumulators of a long input, split in two: the specification adds each data lane to
@@ -160,10 +160,10 @@ impl Accumulators {
     const START: Self = Self { products: INITIAL_ACCUMULATORS, data: [0; STRIPE_WORDS] };
 
     #[inline(always)]
-    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], keys: &[u64; STRIPE_WORDS]) {
+    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], Key(key): &Key) {
         for lane in 0..STRIPE_WORDS {
             let data = read_u64(stripe, 8 * lane);
-            let keyed = data ^ keys[lane];
+            let keyed = data ^ key[lane];
             let product = (keyed & 0xffff_ffff).wrapping_mul(keyed >> 32);
             self.products[lane] = self.products[lane].wrapping_add(product);
             self.data[lane] = self.data[lane].wrapping_add(data);
@@ -173,12 +173,12 @@ impl Accumulators {
     /// Stripe after stripe, the secret moving on by one word each time.
     #[inline(always)]
     fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys) {
-        for (stripe, keys) in stripes.iter().zip(&keys.stripes) {
+        for (stripe, key) in stripes.iter().zip(&keys.stripes) {
             // A barrier: the compiler is to make vectors of the lanes of a stripe. It would
             // rather make them of two stripes, which takes gathering.
             std::hint::black_box(());
             fetch(stripe.as_ptr().wrapping_add(FETCH_AHEAD));
-            self.absorb(stripe, keys);
+            self.absorb(stripe, key);
         }
     }
 
@@ -234,9 +234,9 @@ fn absorb_block(
 }
 
 #[inline(always)]
-fn scramble(sums: [u64; STRIPE_WORDS], keys: &[u64; STRIPE_WORDS]) -> Accumulators {
+fn scramble(sums: [u64; STRIPE_WORDS], Key(key): &Key) -> Accumulators {
     let scrambled = |lane: usize| {
-        let sum = sums[lane] ^ (sums[lane] >> 47) ^ keys[lane];
+        let sum = sums[lane] ^ (sums[lane] >> 47) ^ key[lane];
         sum.wrapping_mul(PRIME32_1)
     };
     Accumulators { products: std::array::from_fn(scrambled), data: [0; STRIPE_WORDS] }

@@ -11,7 +11,7 @@ use super::{LANES, keep, of_lanes};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_start};
 use crate::kernel::merge::{self, InTurn, Waiting, with_length};
 use crate::kernel::{Lane, Workspace, scalar};
-use crate::xxh3::keys::{BlockKeys, StripeKeys, length_term};
+use crate::xxh3::keys::{BlockKeys, Key, StripeKeys, length_term};
 use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
@@ -37,21 +37,16 @@ pub(super) fn walk_stripes<const IFMA: bool, const FETCH: bool>(
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
     with_length!(len, |STRIPES| {
-        // SAFETY: a block has `len` bytes; the CPU has what this function has.
-        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| unsafe {
-            if STRIPES > 0 {
-                let keys = Keys::<STRIPES>::load(keys);
-                in_turn.absorb(|block, _| keys.absorb(block));
-            } else {
-                in_turn
-                    .absorb(|block, _| absorb::<false>(block.as_ptr(), len, block.as_ptr(), keys));
-            }
+        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+            let loaded = Keys::<STRIPES>::load(keys);
+            // SAFETY: the CPU has what this function has.
+            in_turn.absorb(|block, _| unsafe { loaded.absorb(block, keys) });
         };
         merge::walk(len, absorb, lanes, workspace)
     });
 }
 
-/// The hashes of blocks, back to back, merged in general registers.
+/// The hashes of blocks, back to back: their stripes in vectors, and all else in general registers.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
 pub(super) fn hash_in_turn(
     blocks: &[u8],
@@ -62,13 +57,8 @@ pub(super) fn hash_in_turn(
 ) {
     with_length!(len, |STRIPES| {
         let loaded = Keys::<STRIPES>::load(keys);
-        // SAFETY: a block has `len` bytes; the CPU has what this function has.
-        let absorb = |block: &[u8]| unsafe {
-            match STRIPES {
-                0 => absorb::<false>(block.as_ptr(), len, block.as_ptr(), keys),
-                _ => loaded.absorb(block),
-            }
-        };
+        // SAFETY: the CPU has what this function has.
+        let absorb = |block: &[u8]| unsafe { loaded.absorb(block, keys) };
         merge::hash(len, absorb, blocks, hashes, waiting)
     });
 }
@@ -263,11 +253,11 @@ unsafe fn absorb<const FETCH: bool>(
         let mut offset = 0;
         let mut left = (len - 1) / STRIPE_BYTES;
         while left > 0 {
-            let absorb = |key| {
+            let absorb = |key: &Key| {
                 if FETCH {
                     fetch(ahead.wrapping_add(offset));
                 }
-                accumulators.absorb(load_row(block.add(offset)), words(key));
+                accumulators.absorb(load_row(block.add(offset)), words(&key.0));
                 offset += STRIPE_BYTES;
             };
             // Blocks of 64, 128, 256 and more tokens, spelled out: a loop of a known length
@@ -282,18 +272,20 @@ unsafe fn absorb<const FETCH: bool>(
             if left < STRIPES_PER_SCRAMBLE {
                 break;
             }
-            accumulators.scramble(words(&keys.scramble));
+            accumulators.scramble(words(&keys.scramble.0));
             left -= STRIPES_PER_SCRAMBLE;
         }
         if FETCH {
             fetch(ahead.wrapping_add(offset));
         }
-        accumulators.absorb(load_row(block.add(len - STRIPE_BYTES)), words(&keys.last));
-        _mm512_xor_si512(accumulators.joined(), words(&keys.merge))
+        accumulators.absorb(load_row(block.add(len - STRIPE_BYTES)), words(&keys.last.0));
+        _mm512_xor_si512(accumulators.joined(), words(&keys.merge.0))
     }
 }
 
-/// The keys of a seed, for blocks of as many stripes and a last one.
+/// The keys of a seed in vectors, for blocks of `STRIPES` whole stripes and a last one: the compiler would
+/// load them again for every block, since it cannot know that no row lies among them. None where the number
+/// is 0.
 struct Keys<const STRIPES: usize> {
     stripes: [__m512i; STRIPES],
     last: __m512i,
@@ -304,29 +296,32 @@ impl<const STRIPES: usize> Keys<STRIPES> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
     fn load(keys: &StripeKeys) -> Self {
-        let stripes = std::array::from_fn(|i| bytemuck::cast(keys.stripes[i]));
-        Self { stripes, last: words(&keys.last), merge: words(&keys.merge) }
+        let stripes = std::array::from_fn(|i| words(&keys.stripes[i].0));
+        Self { stripes, last: words(&keys.last.0), merge: words(&keys.merge.0) }
     }
 
-    /// [`absorb`] by these.
+    /// [`absorb`] of a block of so many stripes, or of one of any length, by the keys that these are.
     ///
     /// # Safety
     ///
     /// The CPU has AVX-512.
     #[inline(always)]
-    unsafe fn absorb(&self, block: &[u8]) -> __m512i {
-        let (stripes, []) = block.as_chunks::<STRIPE_BYTES>() else {
-            unreachable!("whole stripes");
-        };
-        let (last, before) = stripes.split_last().expect("one at least");
-        let row = |stripe: &[u8; STRIPE_BYTES]| bytemuck::pod_read_unaligned(stripe);
-        // SAFETY: the caller's promise.
+    unsafe fn absorb(&self, block: &[u8], keys: &StripeKeys) -> __m512i {
+        // SAFETY: the block's length is that of the block; the caller's promise.
         unsafe {
+            if STRIPES == 0 {
+                return absorb::<false>(block.as_ptr(), block.len(), block.as_ptr(), keys);
+            }
+            let (stripes, []) = block.as_chunks::<STRIPE_BYTES>() else {
+                unreachable!("whole stripes");
+            };
+            let (last, before) = stripes.split_last().expect("a last stripe");
+            debug_assert!(before.len() == STRIPES, "{} bytes", block.len());
             let mut accumulators = Accumulators::start();
             for (stripe, &key) in before.iter().zip(&self.stripes) {
-                accumulators.absorb(row(stripe), key);
+                accumulators.absorb(bytemuck::pod_read_unaligned(stripe), key);
             }
-            accumulators.absorb(row(last), self.last);
+            accumulators.absorb(bytemuck::pod_read_unaligned(last), self.last);
             _mm512_xor_si512(accumulators.joined(), self.merge)
         }
     }
