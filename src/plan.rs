@@ -100,8 +100,10 @@ pub(crate) struct Planner<S> {
 /// What planning a task writes beside the plans, kept from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct PlanMemory {
-    /// The requests that are hashed from their tokens alone, in the order in which they are.
+    /// The requests that are hashed from their tokens alone.
     pub(crate) order: Vec<Waiting>,
+    /// Whether these are in the order of their shapes.
+    pub(crate) in_order: bool,
     /// The requests that have runs.
     pub(crate) images: Vec<WithRuns>,
     /// Copies of the runs of requests that gave them out of order.
@@ -232,10 +234,7 @@ impl<S: Scheme> Planner<S> {
                 last = shape;
             }
         }
-        // Neighbours of about the same number of blocks end at about the same time.
-        if !in_order {
-            memory.order.sort_unstable();
-        }
+        memory.in_order = in_order;
         row
     }
 

@@ -189,11 +189,16 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 self.run_stretches(request, stretches, lane, workspace, frames);
             }
         }
-        let order = &memory.order[..];
         let task = Task { batch: self, requests, plans, places };
+        let in_turn = |waiting: &Waiting| task.goes_in_turn(waiting, workspace.hints);
+        if !memory.in_order && !memory.order.iter().all(in_turn) {
+            // Side by side, neighbours of about the same number of blocks end at about the same time.
+            memory.order.sort_unstable();
+        }
+        let order = &memory.order[..];
         match order {
             [_] => task.walk_groups::<1>(order, workspace),
-            [first, ..] if order.len() > MAX_LANES && task.goes_in_turn(first, workspace.hints) => {
+            [first, ..] if order.len() > MAX_LANES && in_turn(first) => {
                 task.walk_groups::<MAX_IN_TURN>(order, workspace);
             }
             _ => task.walk_groups::<MAX_LANES>(order, workspace),

@@ -2,8 +2,8 @@
 
 use super::secret::{self, STRIPES_PER_SCRAMBLE};
 use super::{
-    LONGEST_FOLDED, LONGEST_IN_A_WORD, LONGEST_IN_HALVES, PRIME64_1, STRIPE_WORDS, fold_count,
-    fold_secret,
+    LONGEST_FOLDED, LONGEST_IN_A_WORD, LONGEST_IN_HALVES, PRIME64_1, STRIPE_BYTES, STRIPE_WORDS,
+    fold_count, fold_secret,
 };
 
 /// The most folds that an input takes: the ones of 240 bytes.
@@ -51,14 +51,17 @@ pub(crate) struct StripeKeys {
 pub(crate) struct Key(pub(crate) [u64; STRIPE_WORDS]);
 
 impl StripeKeys {
-    fn set(&mut self, seed: u64) {
-        let derived = secret::derive(seed);
-        for (keys, words) in self.stripes.iter_mut().zip(derived.windows(STRIPE_WORDS)) {
-            keys.0.copy_from_slice(words);
+    /// Those that inputs of `len` bytes take; the others are what was there before.
+    fn set(&mut self, seed: u64, len: usize) {
+        let stripes = (len - 1) / STRIPE_BYTES;
+        for (i, key) in self.stripes.iter_mut().enumerate().take(stripes) {
+            *key = Key(secret::stripe(seed, i));
         }
-        self.scramble = Key(secret::scramble(&derived));
-        self.last = Key(secret::last_stripe(&derived));
-        self.merge = Key(secret::merge(&derived));
+        if stripes >= STRIPES_PER_SCRAMBLE {
+            self.scramble = Key(secret::scramble(seed));
+        }
+        self.last = Key(secret::last_stripe(seed));
+        self.merge = Key(secret::merge(seed));
     }
 }
 
@@ -87,7 +90,7 @@ impl BlockKeys {
                     *words = seeded(secret::fold(fold_secret(len, i)), seed);
                 }
             }
-            _ => self.stripes.set(seed),
+            _ => self.stripes.set(seed, len),
         }
     }
 

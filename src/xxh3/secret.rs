@@ -22,7 +22,7 @@ const SECRET: [u8; 192] = [
 ];
 
 /// Length in `u64` words of the secret that long inputs derive from a seed.
-pub(crate) const DERIVED_WORDS: usize = SECRET.len() / 8;
+const DERIVED_WORDS: usize = SECRET.len() / 8;
 
 /// How many stripes a long input absorbs before its accumulators are scrambled: the secret
 /// moves on by 8 bytes a stripe.
@@ -78,30 +78,47 @@ const WORDS: [u64; DERIVED_WORDS] = {
     words
 };
 
-/// More than 240 bytes: the secret derived from a seed, as words. Seed 0 gives the default.
-pub(crate) fn derive(seed: u64) -> [u64; DERIVED_WORDS] {
-    std::array::from_fn(|i| match i % 2 {
-        0 => WORDS[i].wrapping_add(seed),
-        _ => WORDS[i].wrapping_sub(seed),
-    })
+/// A word of the secret that inputs of more than 240 bytes derive from a seed. Seed 0 gives the default.
+///
+/// What is made of these words is made of each where it is wanted: from a derived secret that was just
+/// written, slices at other places would be slow to read.
+#[inline(always)]
+fn derived(seed: u64, word: usize) -> u64 {
+    match word % 2 {
+        0 => WORDS[word].wrapping_add(seed),
+        _ => WORDS[word].wrapping_sub(seed),
+    }
+}
+
+/// The eight words of a derived secret that key a stripe: they move on by a word from stripe to stripe.
+#[inline(always)]
+pub(crate) fn stripe(seed: u64, stripe: usize) -> [u64; STRIPE_WORDS] {
+    std::array::from_fn(|i| derived(seed, stripe + i))
 }
 
 /// The eight words of a derived secret that scramble the accumulators: its last.
-pub(crate) fn scramble(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, SECRET.len() - 64)
+#[inline(always)]
+pub(crate) fn scramble(seed: u64) -> [u64; STRIPE_WORDS] {
+    stripe(seed, STRIPES_PER_SCRAMBLE)
 }
 
 /// The eight words of a derived secret that key the last stripe.
-pub(crate) fn last_stripe(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, SECRET.len() - 64 - 7)
+#[inline(always)]
+pub(crate) fn last_stripe(seed: u64) -> [u64; STRIPE_WORDS] {
+    across(seed, SECRET.len() - 64 - 7)
 }
 
 /// The eight words of a derived secret that key the merge of the accumulators.
-pub(crate) fn merge(derived: &[u64; DERIVED_WORDS]) -> [u64; STRIPE_WORDS] {
-    unaligned(derived, 11)
+#[inline(always)]
+pub(crate) fn merge(seed: u64) -> [u64; STRIPE_WORDS] {
+    across(seed, 11)
 }
 
-fn unaligned(derived: &[u64; DERIVED_WORDS], offset: usize) -> [u64; STRIPE_WORDS] {
-    let bytes: [u8; 192] = bytemuck::cast(*derived);
-    std::array::from_fn(|i| word_at(&bytes, offset + 8 * i))
+/// Words that begin at a byte inside a word of a derived secret.
+#[inline(always)]
+fn across(seed: u64, offset: usize) -> [u64; STRIPE_WORDS] {
+    let (first, shift) = (offset / 8, 8 * (offset % 8) as u32);
+    std::array::from_fn(|i| {
+        derived(seed, first + i) >> shift | derived(seed, first + i + 1) << (u64::BITS - shift)
+    })
 }
