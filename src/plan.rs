@@ -220,19 +220,22 @@ impl<S: Scheme> Planner<S> {
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
             let rows = self.rows(request);
-            *place = match request.is_plain() && rows > 0 {
-                true => Ok(self.plan_of(request, row, rows, self.plain_salt_hash)),
-                false => self.plan(index, request, row, memory),
-            };
+            let first_row = row;
             row += rows;
-            if let Ok(Plan { shape, .. }) = *place
-                && rows > 0
-                && request.mm_runs.is_empty()
-            {
-                memory.order.push(Waiting { shape, index });
-                in_order &= last <= shape;
-                last = shape;
-            }
+            let shape = if request.is_plain() && rows > 0 {
+                let plan = self.plan_of(request, first_row, rows, self.plain_salt_hash);
+                *place = Ok(plan);
+                plan.shape
+            } else {
+                *place = self.plan(index, request, first_row, memory);
+                match place {
+                    Ok(plan) if rows > 0 && request.mm_runs.is_empty() => plan.shape,
+                    _ => continue,
+                }
+            };
+            memory.order.push(Waiting { shape, index });
+            in_order &= last <= shape;
+            last = shape;
         }
         memory.in_order = in_order;
         row
