@@ -12,6 +12,7 @@
 //! | `walk_over` | – | both, for one request, whose blocks may lie anywhere |
 //! | `walk_counting` | a block | both, for blocks that are alike but for numbers that count up |
 //! | `walk_ends` | a block | both, for the last few blocks of several requests |
+//! | `walk_in_turn` | – | both, for several requests, one after the other without a pause |
 //!
 //! Of these, a file holds what its instruction set does better than the ones before it; `merge` is what
 //! those share that absorb long blocks by vectors and merge them in general registers.
