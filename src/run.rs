@@ -197,7 +197,14 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
         let order = &memory.order[..];
         match order {
-            [_] => task.walk_groups::<1>(order, workspace),
+            // Spared the room for others.
+            [only] => {
+                let (len, mut lane) = (only.shape.block_bytes(), task.lane(only));
+                match in_turn(only) {
+                    true => self.walk_group(len, slice::from_mut(&mut lane), workspace),
+                    false => self.walk_to_end(len, &mut lane, workspace),
+                }
+            }
             [first, ..] if order.len() > MAX_LANES && in_turn(first) => {
                 task.walk_groups::<MAX_IN_TURN>(order, workspace);
             }
@@ -257,8 +264,9 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
     }
 
-    /// Takes lanes to their ends, the shortest first: side by side as long as there are enough
-    /// of them, then what is left of few blocks together, and the others one by one.
+    /// Takes lanes to their ends: in turn, where the backend goes so, and otherwise the shortest first, side
+    /// by side as long as there are enough of them, then what is left of few blocks together, and the others
+    /// one by one.
     fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         let keeps_hashes = lanes[0].hashes.is_some();
         if self.backend.goes_in_turn(len, keeps_hashes, workspace.hints) {

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use bytemuck::NoUninit;
 
-use super::scalar::{Lineage, ROWS_AT_ONCE};
+use super::scalar::{Lineage, ROWS_AT_ONCE, States};
 use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch_distance, fetch_start};
 use crate::xxh3::STRIPE_WORDS;
@@ -121,7 +121,7 @@ pub(super) fn walk(
     workspace: &mut Workspace,
 ) {
     let Workspace { schedules, waiting, hints, .. } = workspace;
-    let mut states = [0; ROWS_AT_ONCE + 1];
+    let mut states = States::default();
     let mut in_turn = InTurn {
         merges: Merges::new(len, waiting),
         chains: Chains::new(&mut states),
@@ -181,7 +181,7 @@ struct Chains<'s, 'a> {
     /// The rows that are left of it.
     rows: &'a [Cell<u128>],
     /// Its sequence hashes that are not in rows yet, after that of the block before.
-    states: &'s mut [u64; ROWS_AT_ONCE + 1],
+    states: &'s mut States,
     count: usize,
     /// How many go into the next rows.
     most: usize,
@@ -189,7 +189,7 @@ struct Chains<'s, 'a> {
 
 impl<'s, 'a> Chains<'s, 'a> {
     #[inline(always)]
-    fn new(states: &'s mut [u64; ROWS_AT_ONCE + 1]) -> Self {
+    fn new(states: &'s mut States) -> Self {
         let lineage = Lineage::of(&Lane::default());
         Self { begun: 0, lineage, rows: &[], states, count: 0, most: 0 }
     }
@@ -222,10 +222,7 @@ impl<'s, 'a> Chains<'s, 'a> {
     #[inline(always)]
     fn pack(&mut self) -> bool {
         let (rows, rest) = self.rows.split_at(self.count);
-        match rows.first_chunk::<ROWS_AT_ONCE>() {
-            Some(rows) => self.lineage.pack(self.states, rows),
-            None => self.lineage.pack(&self.states[..=self.count], rows),
-        }
+        self.lineage.pack(self.states, rows);
         self.states[0] = self.states[self.count];
         self.count = 0;
         self.rows = rest;

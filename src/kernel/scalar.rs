@@ -218,12 +218,24 @@ impl Lineage {
         self.chain.step(hash)
     }
 
-    /// Packs rows, from the sequence hash of the block before and those of their own.
+    /// Packs eight rows, from the sequence hash of the block before and those of their own.
     #[inline(always)]
-    pub(super) fn pack(&mut self, states: &[u64], rows: &[Cell<u128>]) {
+    pub(super) fn pack_eight(&mut self, states: &States, rows: &[Cell<u128>; ROWS_AT_ONCE]) {
         self.packing.rows(self.prefix, states, rows);
-        self.prefix += rows.len() as u64 * self.packing.step();
-        self.state = states[rows.len()];
+        self.prefix += ROWS_AT_ONCE as u64 * self.packing.step();
+        self.state = states[ROWS_AT_ONCE];
+    }
+
+    /// [`pack_eight`](Self::pack_eight) of up to eight rows.
+    #[inline(always)]
+    pub(super) fn pack(&mut self, states: &States, rows: &[Cell<u128>]) {
+        if let Ok(eight) = rows.try_into() {
+            return self.pack_eight(states, eight);
+        }
+        for (row, states) in rows.iter().zip(states.windows(2)) {
+            self.state = states[1];
+            row.set(self.row(states[1], states[0]));
+        }
     }
 
     #[inline(always)]
@@ -312,7 +324,7 @@ fn walk_in_stages(
         return lineage.give_back(lane);
     };
     let mut summed = sum(block);
-    let mut states = [0; ROWS_AT_ONCE + 1];
+    let mut states = States::default();
     while blocks.len() >= ROWS_AT_ONCE {
         let places: &[Cell<u128>; ROWS_AT_ONCE] =
             rows.as_slice().first_chunk().expect("a row for every block");
@@ -324,7 +336,7 @@ fn walk_in_stages(
             hash = finish(summed);
             summed = sum(block);
         }
-        lineage.pack(&states, places);
+        lineage.pack_eight(&states, places);
         rows = rows.as_slice()[ROWS_AT_ONCE..].iter();
     }
     for (block, row) in blocks.zip(&mut rows) {
@@ -351,6 +363,9 @@ fn walk_in_stages(
 /// How many rows are packed at once.
 pub(super) const ROWS_AT_ONCE: usize = 8;
 
+/// The sequence hashes of as many blocks, after that of the block before.
+pub(super) type States = [u64; ROWS_AT_ONCE + 1];
+
 /// How sequence hashes become rows: `prefix | current << bits | parent & mask`, over 128 bits.
 #[derive(Clone, Copy)]
 struct Packing {
@@ -369,27 +384,21 @@ impl Packing {
         self.fragment_mask + 1
     }
 
-    /// Rows one after the other, from the sequence hash of the block before and those of their own.
+    /// Rows one after the other.
     #[inline(always)]
-    fn rows(self, prefix: u64, states: &[u64], rows: &[Cell<u128>]) {
+    fn rows(self, prefix: u64, states: &States, rows: &[Cell<u128>; ROWS_AT_ONCE]) {
         let bits = self.fragment_bits;
         let mask = u64x2::splat(self.fragment_mask);
         let mut prefixes = u64x2::new([prefix, prefix + self.step()]);
         let step = u64x2::splat(2 * self.step());
-        let (pairs, single) = rows.as_chunks();
-        for ([first, second], states) in pairs.iter().zip(states.windows(3).step_by(2)) {
-            let parents = u64x2::new([states[0], states[1]]);
-            let currents = u64x2::new([states[1], states[2]]);
+        for i in (0..ROWS_AT_ONCE).step_by(2) {
+            let parents = u64x2::new([states[i], states[i + 1]]);
+            let currents = u64x2::new([states[i + 1], states[i + 2]]);
             let low = currents << bits | parents & mask;
             let high = currents >> (u64::BITS - bits) | prefixes;
             prefixes += step;
-            first.set(bytemuck::cast(low.unpack_lo(high)));
-            second.set(bytemuck::cast(low.unpack_hi(high)));
-        }
-        if let [row] = single {
-            let last = rows.len();
-            let prefix = prefix + (last as u64 - 1) * self.step();
-            row.set(self.row(prefix, states[last], states[last - 1]));
+            rows[i].set(bytemuck::cast(low.unpack_lo(high)));
+            rows[i + 1].set(bytemuck::cast(low.unpack_hi(high)));
         }
     }
 
