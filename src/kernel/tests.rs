@@ -437,7 +437,7 @@ fn lanes_in_turn_come_to_their_ends() {
     {
         // Every length around the first ones, and those on both sides of a change.
         let lengths = sampled(241..=330, 41).chain(sampled(LENGTHS, 7));
-        for (len, run) in lengths.flat_map(|len| runs.map(|run| (len, run))) {
+        for (len, run) in lengths.flat_map(|len| sampled(runs, 3).map(move |run| (len, run))) {
             if !backend.goes_in_turn(len, false, hints) {
                 continue;
             }
