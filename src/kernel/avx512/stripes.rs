@@ -283,9 +283,9 @@ unsafe fn absorb<const FETCH: bool>(
     }
 }
 
-/// The keys of a seed in vectors, for blocks of `STRIPES` whole stripes and a last one: the compiler would
-/// load them again for every block, since it cannot know that no row lies among them. None where the number
-/// is 0.
+/// The keys of a seed in vectors, for blocks of `STRIPES` whole stripes and a last one: from memory the
+/// compiler would load them again for every block, since it cannot know that no row lies among them. With 0,
+/// for blocks of any length, whose keys stay in memory.
 struct Keys<const STRIPES: usize> {
     stripes: [__m512i; STRIPES],
     last: __m512i,
@@ -300,14 +300,14 @@ impl<const STRIPES: usize> Keys<STRIPES> {
         Self { stripes, last: words(&keys.last.0), merge: words(&keys.merge.0) }
     }
 
-    /// [`absorb`] of a block of so many stripes, or of one of any length, by the keys that these are.
+    /// [`absorb`] of a block that these are for; `keys` are the same ones, in memory.
     ///
     /// # Safety
     ///
     /// The CPU has AVX-512.
     #[inline(always)]
     unsafe fn absorb(&self, block: &[u8], keys: &StripeKeys) -> __m512i {
-        // SAFETY: the block's length is that of the block; the caller's promise.
+        // SAFETY: at the block there are as many bytes as it is long; the caller's promise.
         unsafe {
             if STRIPES == 0 {
                 return absorb::<false>(block.as_ptr(), block.len(), block.as_ptr(), keys);
