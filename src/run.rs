@@ -270,11 +270,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
     fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         let keeps_hashes = lanes[0].hashes.is_some();
         if self.backend.goes_in_turn(len, keeps_hashes, workspace.hints) {
-            match lanes.iter_mut().all(packs_to_its_end) {
-                true => self.backend.walk_in_turn(len, lanes, workspace),
-                false => lanes.iter_mut().for_each(|lane| self.walk_to_end(len, lane, workspace)),
-            }
-            return;
+            return self.walk_in_turn(len, lanes, workspace);
         }
         let fewest = *self.backend.lanes(len).start();
         while lanes.len() > 1 && lanes.len() >= fewest {
@@ -294,6 +290,20 @@ impl<S: Scheme> Batch<'_, '_, S> {
         }
         for lane in few.iter_mut().chain(many) {
             self.walk_to_end(len, lane, workspace);
+        }
+    }
+
+    /// Takes lanes to their ends in turn; by itself one that comes to another layout before.
+    fn walk_in_turn(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
+        while !lanes.is_empty() {
+            let other = lanes.iter_mut().position(|lane| !packs_to_its_end(lane));
+            let (alike, rest) = lanes.split_at_mut(other.unwrap_or(lanes.len()));
+            if !alike.is_empty() {
+                self.backend.walk_in_turn(len, alike, workspace);
+            }
+            let Some((other, rest)) = rest.split_first_mut() else { return };
+            self.walk_to_end(len, other, workspace);
+            lanes = rest;
         }
     }
 
