@@ -9,7 +9,7 @@ use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 
-use super::merge::{self, InTurn, with_length};
+use super::merge::{self, InTurn, Waiting, with_length};
 use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, Hints, fetch};
 use crate::xxh3::keys::{Key, StripeKeys};
@@ -48,16 +48,17 @@ fn walk<const FETCH: bool>(len: usize, lanes: &mut [Lane<'_>], workspace: &mut W
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash(
     blocks: &[u8],
-    seed: u64,
+    keys: &StripeKeys,
     hashes: &[Cell<u64>],
     len: usize,
-    workspace: &mut Workspace,
+    waiting: &mut Waiting,
+    hints: Hints,
 ) {
     // SAFETY: a backend is called only where it is available.
     unsafe {
-        match workspace.hints {
-            Hints(true) => hash_stripes::<true>(blocks, seed, hashes, len, workspace),
-            Hints(false) => hash_stripes::<false>(blocks, seed, hashes, len, workspace),
+        match hints {
+            Hints(true) => hash_stripes::<true>(blocks, keys, hashes, len, waiting),
+            Hints(false) => hash_stripes::<false>(blocks, keys, hashes, len, waiting),
         }
     }
 }
@@ -65,13 +66,11 @@ pub(super) fn hash(
 #[target_feature(enable = "avx2")]
 fn hash_stripes<const FETCH: bool>(
     blocks: &[u8],
-    seed: u64,
+    keys: &StripeKeys,
     hashes: &[Cell<u64>],
     len: usize,
-    workspace: &mut Workspace,
+    waiting: &mut Waiting,
 ) {
-    let Workspace { schedules, waiting, .. } = workspace;
-    let keys = schedules.alone(seed, len).stripes();
     with_length!(len, |_STRIPES| {
         // SAFETY: the CPU has what this function has.
         let absorb = |block: &[u8]| unsafe { absorb::<FETCH>(block, keys, FETCH_AHEAD) };

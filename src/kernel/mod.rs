@@ -340,23 +340,23 @@ impl Backend {
         hashes: &[Cell<u64>],
         workspace: &mut Workspace,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        let hints = workspace.hints;
+        let Workspace { schedules, waiting, .. } = workspace;
+        let keys = schedules.alone(seed, len);
+        if len <= LONGEST_FOLDED || self == Self::Scalar {
+            return scalar::hash(blocks, keys, hashes);
+        }
+        let keys = keys.stripes();
         match self {
-            Self::Portable if len > LONGEST_FOLDED => {
-                portable::hash(blocks, seed, hashes, len, workspace);
-            }
+            Self::Portable => portable::hash(blocks, keys, hashes, len, waiting),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 if len > LONGEST_FOLDED => {
-                avx2::hash(blocks, seed, hashes, len, workspace);
-            }
+            Self::Avx2 => avx2::hash(blocks, keys, hashes, len, waiting, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if len > LONGEST_FOLDED => {
-                avx512::hash::<false>(blocks, seed, hashes, len, workspace);
-            }
+            Self::Avx512 => avx512::hash::<false>(blocks, keys, hashes, len, waiting, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma if len > LONGEST_FOLDED => {
-                avx512::hash::<true>(blocks, seed, hashes, len, workspace);
-            }
-            _ => scalar::hash(blocks, workspace.schedules.alone(seed, len), hashes),
+            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys, hashes, len, waiting, hints),
+            Self::Scalar => unreachable!("{self} has no vectors"),
         }
     }
 

@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use wide::u64x2;
 
-use super::merge::{self, InTurn, with_length};
+use super::merge::{self, InTurn, Waiting, with_length};
 use super::{Lane, Workspace};
 use crate::fetch::{FETCH_AHEAD, fetch};
 use crate::xxh3::keys::{Key, StripeKeys};
@@ -31,13 +31,11 @@ pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut W
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash(
     blocks: &[u8],
-    seed: u64,
+    keys: &StripeKeys,
     hashes: &[Cell<u64>],
     len: usize,
-    workspace: &mut Workspace,
+    waiting: &mut Waiting,
 ) {
-    let Workspace { schedules, waiting, .. } = workspace;
-    let keys = schedules.alone(seed, len).stripes();
     with_length!(len, |_STRIPES| {
         let absorb = |block: &[u8]| absorb(block, keys, FETCH_AHEAD);
         merge::hash(len, absorb, blocks, hashes, waiting)

@@ -28,10 +28,11 @@ use std::arch::x86_64::__m128i;
 use std::cell::Cell;
 use std::ops::{Range, RangeInclusive};
 
+use super::merge::Waiting;
 use super::{Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
 use crate::xxh3::LONGEST_FOLDED;
-use crate::xxh3::keys::Words;
+use crate::xxh3::keys::{StripeKeys, Words};
 use crate::xxh3::pieces::PIECE_BYTES;
 
 /// Lanes of a vector.
@@ -162,14 +163,13 @@ pub(super) fn walk_counting<const IFMA: bool>(
 /// The hashes of blocks of more than 240 bytes, back to back.
 pub(super) fn hash<const IFMA: bool>(
     blocks: &[u8],
-    seed: u64,
+    keys: &StripeKeys,
     hashes: &[Cell<u64>],
     len: usize,
-    workspace: &mut Workspace,
+    waiting: &mut Waiting,
+    hints: Hints,
 ) {
-    let Workspace { schedules, waiting, hints, .. } = workspace;
-    let keys = schedules.alone(seed, len).stripes();
-    if goes_in_turn(*hints) {
+    if goes_in_turn(hints) {
         // SAFETY: a backend is called only where it is available.
         return unsafe { stripes::hash_in_turn(blocks, keys, hashes, len, waiting) };
     }
