@@ -109,11 +109,3 @@ pub(crate) fn fetch_start(bytes: &[u8], hints: Hints) {
         fetch(line.as_ptr());
     }
 }
-
-/// Fetches some lines past the first [`FETCH_AHEAD`] bytes, even where the bytes end before.
-#[inline(always)]
-pub(crate) fn fetch_more(bytes: &[u8]) {
-    for offset in (0..FETCH_AHEAD / 2).step_by(LINE_BYTES) {
-        fetch(bytes.as_ptr().wrapping_add(FETCH_AHEAD + offset));
-    }
-}

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::slice;
 
-use crate::fetch::{Hints, fetch_more};
 use crate::images::Frames;
 use crate::kernel::{Backend, Lane, MAX_LANES, Workspace};
 use crate::output::{Output, Place, Places, cells};
@@ -12,7 +11,6 @@ use crate::plh::Mode;
 use crate::request::Request;
 use crate::scheme::Scheme;
 use crate::scheme::sealed::{General, Layout};
-use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::ChainKeys;
 
 /// How many blocks make it worth while to go on side by side with dead lanes among them.
@@ -190,8 +188,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             }
         }
         let task = Task { batch: self, requests, plans, places };
-        let in_turn = |waiting: &Waiting| task.goes_in_turn(waiting, workspace.hints);
-        if !memory.in_order && !memory.order.iter().all(in_turn) {
+        if !memory.in_order && !memory.order.iter().all(|waiting| task.goes_in_turn(waiting)) {
             // Side by side, neighbours of about the same number of blocks end at about the same time.
             memory.order.sort_unstable();
         }
@@ -200,12 +197,12 @@ impl<S: Scheme> Batch<'_, '_, S> {
             // Spared the room for others.
             [only] => {
                 let (len, mut lane) = (only.shape.block_bytes(), task.lane(only));
-                match in_turn(only) {
+                match task.goes_in_turn(only) {
                     true => self.walk_group(len, slice::from_mut(&mut lane), workspace),
                     false => self.walk_to_end(len, &mut lane, workspace),
                 }
             }
-            [first, ..] if order.len() > MAX_LANES && in_turn(first) => {
+            [first, ..] if order.len() > MAX_LANES && task.goes_in_turn(first) => {
                 task.walk_groups::<MAX_IN_TURN>(order, workspace);
             }
             _ => task.walk_groups::<MAX_LANES>(order, workspace),
@@ -265,11 +262,10 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// Takes lanes to their ends: in turn, where the backend goes so, and otherwise the shortest first, side
-    /// by side as long as there are enough of them, then what is left of few blocks together, and the others
-    /// one by one.
+    /// by side as long as there are enough of them, and what is left of them one by one.
     fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         let keeps_hashes = lanes[0].hashes.is_some();
-        if self.backend.goes_in_turn(len, keeps_hashes, workspace.hints) {
+        if self.backend.goes_in_turn(len, keeps_hashes) {
             return self.walk_in_turn(len, lanes, workspace);
         }
         let fewest = *self.backend.lanes(len).start();
@@ -282,13 +278,7 @@ impl<S: Scheme> Batch<'_, '_, S> {
             let done = lanes.iter().take_while(|lane| lane.left == 0).count();
             lanes = &mut lanes[done..];
         }
-        // They are in the order of what is left of them.
-        let few = lanes.partition_point(|lane| lane.left < MAX_LANES);
-        let (few, many) = lanes.split_at_mut(few);
-        if few.iter_mut().all(packs_to_its_end) {
-            self.backend.walk_ends(len, few, workspace);
-        }
-        for lane in few.iter_mut().chain(many) {
+        for lane in lanes {
             self.walk_to_end(len, lane, workspace);
         }
     }
@@ -350,21 +340,19 @@ impl<S: Scheme> Task<'_, '_, '_, S> {
         while let Some(first) = order.first() {
             let block_size = first.shape.block_size();
             let len = first.shape.block_bytes();
-            let in_turn = self.goes_in_turn(first, workspace.hints);
+            let in_turn = self.goes_in_turn(first);
             let width = if in_turn { N } else { (*batch.backend.lanes(len).end()).min(N) };
             let same = order.iter().take(width);
             let count = same.take_while(|other| other.shape.block_size() == block_size).count();
             let (group, rest) = order.split_at(count);
-            for (i, waiting) in group.iter().enumerate() {
-                lanes[i] = self.lane(waiting);
-                if !workspace.hints.help() {
-                    continue;
-                }
-                if len > LONGEST_FOLDED && !in_turn && width > 1 {
-                    fetch_more(lanes[i].blocks);
-                }
-                if let Some(next) = rest.get(if in_turn { 0 } else { i }) {
-                    lanes[i].next = self.lane(next).blocks;
+            for (lane, waiting) in lanes.iter_mut().zip(group) {
+                *lane = self.lane(waiting);
+            }
+            if workspace.hints.help() {
+                // In turn, each goes over to its neighbour, and the last one to the next group.
+                let first = if in_turn { count - 1 } else { 0 };
+                for (lane, next) in lanes[first..count].iter_mut().zip(rest) {
+                    lane.next = self.lane(next).blocks;
                 }
             }
             batch.walk_group(len, &mut lanes[..count], workspace);
@@ -373,9 +361,9 @@ impl<S: Scheme> Task<'_, '_, '_, S> {
     }
 
     /// Whether a request goes after others, not beside them.
-    fn goes_in_turn(&self, waiting: &Waiting, hints: Hints) -> bool {
+    fn goes_in_turn(&self, waiting: &Waiting) -> bool {
         let len = waiting.shape.block_bytes();
-        self.batch.backend.goes_in_turn(len, self.places.keep_hashes(), hints)
+        self.batch.backend.goes_in_turn(len, self.places.keep_hashes())
     }
 
     /// A request that waits for its turn, before its first block.

@@ -11,7 +11,6 @@
 //! | `walk` | a request | both, for the next blocks of several requests |
 //! | `walk_over` | – | both, for one request, whose blocks may lie anywhere |
 //! | `walk_counting` | a block | both, for blocks that are alike but for numbers that count up |
-//! | `walk_ends` | a block | both, for the last few blocks of several requests |
 //! | `walk_in_turn` | – | both, for several requests, one after the other without a pause |
 //!
 //! Of these, a file holds what its instruction set does better than the ones before it; `merge` is what
@@ -41,7 +40,7 @@ use crate::fetch::{FETCH_AHEAD, Hints, fetch_distance, fetch_start};
 use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{BlockKeys, ChainKeys};
 #[cfg(target_arch = "x86_64")]
-use crate::xxh3::pieces::{PIECE_BYTES, Pieces};
+use crate::xxh3::pieces::Pieces;
 
 /// An implementation of the hash kernels. All give the same bits; they differ in speed and in
 /// what they need of the CPU.
@@ -134,24 +133,15 @@ impl Backend {
     pub(crate) fn lanes(self, len: usize) -> RangeInclusive<usize> {
         match self.has_vector_lanes(len) {
             #[cfg(target_arch = "x86_64")]
-            true => avx512::lanes(len),
+            true => avx512::SIDE_BY_SIDE,
             _ => scalar::lanes(len),
         }
     }
 
     /// Whether lanes of blocks of `len` bytes go one after the other, however many they are: see
     /// [`walk_in_turn`](Self::walk_in_turn). They never do where block hashes are an output.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-    pub(crate) fn goes_in_turn(self, len: usize, keeps_hashes: bool, hints: Hints) -> bool {
-        let merges = match self {
-            Self::Scalar => false,
-            Self::Portable => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Avx512Ifma => avx512::goes_in_turn(hints),
-        };
-        merges && len > LONGEST_FOLDED && !keeps_hashes
+    pub(crate) fn goes_in_turn(self, len: usize, keeps_hashes: bool) -> bool {
+        self != Self::Scalar && len > LONGEST_FOLDED && !keeps_hashes
     }
 
     /// Whether the lanes of a walk are those of vectors. Otherwise they are chains in general
@@ -163,7 +153,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Avx512Ifma => len > PIECE_BYTES,
+            Self::Avx512 | Self::Avx512Ifma => avx512::folds(len),
         }
     }
 
@@ -234,26 +224,6 @@ impl Backend {
         self.settle(lane);
     }
 
-    /// Takes lanes to their ends, which are near: a few blocks each, whose rows a lane packs alike.
-    pub(crate) fn walk_ends(self, len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-        debug_assert!(lanes.iter().all(|lane| lane.unchained.is_none()));
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if len > LONGEST_FOLDED => {
-                avx512::walk_ends::<false>(len, lanes, workspace);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma if len > LONGEST_FOLDED => {
-                avx512::walk_ends::<true>(len, lanes, workspace);
-            }
-            _ => {
-                for lane in lanes {
-                    self.walk(lane.left, len, slice::from_mut(lane), workspace);
-                }
-            }
-        }
-    }
-
     /// Takes one lane `count` blocks on, as [`walk`](Self::walk) does, over blocks that need not be
     /// those of the lane. The last one may be left unchained: see [`settle`](Self::settle).
     #[inline(always)]
@@ -265,7 +235,7 @@ impl Backend {
         lane: &mut Lane<'_>,
         workspace: &mut Workspace,
     ) {
-        if self.goes_in_turn(len, lane.hashes.is_some(), workspace.hints) {
+        if self.goes_in_turn(len, lane.hashes.is_some()) {
             return self.walk_stretch(count, len, blocks, lane, workspace);
         }
         let places = lane.take_places(count);
@@ -353,9 +323,9 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => avx2::hash(blocks, keys, hashes, len, waiting, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::hash::<false>(blocks, keys, hashes, len, waiting, hints),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma => avx512::hash::<true>(blocks, keys, hashes, len, waiting, hints),
+            Self::Avx512 | Self::Avx512Ifma => {
+                avx512::hash(blocks, keys, hashes, len, waiting, hints);
+            }
             Self::Scalar => unreachable!("{self} has no vectors"),
         }
     }
@@ -368,7 +338,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Avx512Ifma => (PIECE_BYTES + 1..=LONGEST_FOLDED).contains(&len),
+            Self::Avx512 | Self::Avx512Ifma => avx512::folds(len),
         }
     }
 
@@ -460,18 +430,6 @@ impl Schedules {
             self.last ^= 1;
         }
         self.of_lane(self.last, seed, len)
-    }
-
-    /// Those of all lanes. Lanes of the first one's seed share one.
-    #[cfg(target_arch = "x86_64")]
-    fn of_lanes(&mut self, seeds: &[u64; MAX_LANES], len: usize) -> [&BlockKeys; MAX_LANES] {
-        let shared = |lane: usize| if seeds[lane] == seeds[0] { 0 } else { lane };
-        for (lane, &seed) in seeds.iter().enumerate() {
-            if shared(lane) == lane {
-                self.keys[lane].set(seed, len);
-            }
-        }
-        std::array::from_fn(|lane| &self.keys[shared(lane)])
     }
 }
 

@@ -391,34 +391,6 @@ fn lanes_keep_their_seeds() {
 }
 
 #[test]
-fn lanes_with_few_blocks_come_to_their_ends() {
-    // One lane and all but one of them; up to 8 blocks and past 8, which are hashed together where
-    // they are long; lanes without any, at both ends and between.
-    let counts: [&[usize]; 8] = [
-        &[1],
-        &[7],
-        &[1, 1, 1, 1, 1, 1, 1],
-        &[0, 3, 0, 4, 0],
-        &[1, 2, 5],
-        &[2, 2, 2, 2, 2],
-        &[7, 7, 7, 7, 7, 7, 7],
-        &[],
-    ];
-    for ((backend, hints), counts) in
-        backends().flat_map(|way| sampled(counts, 3).map(move |counts| (way, counts)))
-    {
-        for (len, keep) in sampled(LENGTHS, 7).flat_map(|len| [(len, false), (len, true)]) {
-            let cases: Vec<Case> =
-                (3..).zip(counts).map(|(i, &count)| Case::new(i, len, count, 54)).collect();
-            let ended = check_ends(&cases, keep, |lanes| {
-                backend.walk_ends(len, lanes, &mut workspace(hints));
-            });
-            assert_eq!(ended, cases.len(), "{backend}, {counts:?} blocks of {len}");
-        }
-    }
-}
-
-#[test]
 fn lanes_in_turn_come_to_their_ends() {
     let counts: [&[usize]; 8] = [
         &[1],                          // of no other lane, and fewer than wait for their merge
@@ -438,7 +410,7 @@ fn lanes_in_turn_come_to_their_ends() {
         // Every length around the first ones, and those on both sides of a change.
         let lengths = sampled(241..=330, 41).chain(sampled(LENGTHS, 7));
         for (len, run) in lengths.flat_map(|len| sampled(runs, 3).map(move |run| (len, run))) {
-            if !backend.goes_in_turn(len, false, hints) {
+            if !backend.goes_in_turn(len, false) {
                 continue;
             }
             let cases: Vec<Case> = counts
@@ -450,7 +422,7 @@ fn lanes_in_turn_come_to_their_ends() {
                     Case { seed: SEEDS[i / run % SEEDS.len()], ..case }
                 })
                 .collect();
-            let ended = check_ends(&cases, false, |lanes| {
+            let ended = check_ends(&cases, |lanes| {
                 backend.walk_in_turn(len, lanes, &mut workspace(hints));
             });
             // Only the last one can go on.
@@ -461,27 +433,21 @@ fn lanes_in_turn_come_to_their_ends() {
 
 /// Checks lanes that `walk` takes to their ends: what is written and what is not. Gives how many of them, from
 /// the last on, can go on from there.
-fn check_ends(cases: &[Case], keep: bool, walk: impl FnOnce(&mut [Lane<'_>])) -> usize {
+fn check_ends(cases: &[Case], walk: impl FnOnce(&mut [Lane<'_>])) -> usize {
     let counts: Vec<usize> = cases.iter().map(|case| case.bytes.len() / case.len).collect();
     let total = counts.iter().sum::<usize>() + 1;
     let mut rows = vec![u128::from_ne_bytes([UNTOUCHED; 16]); total];
-    let mut hashes = vec![u64::from_ne_bytes([UNTOUCHED; 8]); total];
-    let (mut expected_rows, mut expected_hashes) = (rows.clone(), hashes.clone());
+    let mut expected_rows = rows.clone();
     let mut row = 0;
     let mut lanes = Vec::new();
-    let (row_cells, hash_cells) = (cells(&mut rows), cells(&mut hashes));
+    let row_cells = cells(&mut rows);
     // A prompt may go on past the blocks that are asked for.
     let longer: Vec<Vec<u8>> =
         cases.iter().map(|case| [&case.bytes[..], &sample(2 * case.len)].concat()).collect();
     for ((case, &count), bytes) in cases.iter().zip(&counts).zip(&longer) {
         let places = row..row + count;
-        let hashes = keep.then_some(&hash_cells[places.clone()]);
-        lanes.push(Lane { hashes, ..case.lane(bytes, &row_cells[places.clone()]) });
-        let expected = case.expected();
-        expected_rows[places.clone()].copy_from_slice(&expected.rows);
-        if keep {
-            expected_hashes[places].copy_from_slice(&expected.hashes);
-        }
+        lanes.push(case.lane(bytes, &row_cells[places.clone()]));
+        expected_rows[places].copy_from_slice(&case.expected().rows);
         row += count;
     }
     walk(&mut lanes);
@@ -491,7 +457,7 @@ fn check_ends(cases: &[Case], keep: bool, walk: impl FnOnce(&mut [Lane<'_>])) ->
         (lane.state, lane.prefix) == (state, prefix)
     });
     let ended = ended.count();
-    assert_eq!((rows, hashes), (expected_rows, expected_hashes), "{counts:?}");
+    assert_eq!(rows, expected_rows, "{counts:?}");
     ended
 }
 

@@ -45,24 +45,23 @@ pub(super) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// Calls a function by what it is compiled for: the fold, and whether lines are fetched ahead.
+/// Calls a function by what it is compiled for: the fold, if it has any, and whether lines are fetched
+/// ahead.
 macro_rules! call {
-    ($hints:expr, $module:ident::$function:ident::<IFMA>($($argument:expr),*)) => {
+    ($hints:expr, $module:ident::$function:ident$(::<$ifma:ident>)?($($argument:expr),*)) => {
         // SAFETY: a backend is called only where it is available.
         unsafe {
             match $hints {
-                Hints(true) => $module::$function::<IFMA, true>($($argument),*),
-                Hints(false) => $module::$function::<IFMA, false>($($argument),*),
+                Hints(true) => $module::$function::<$($ifma,)? true>($($argument),*),
+                Hints(false) => $module::$function::<$($ifma,)? false>($($argument),*),
             }
         }
     };
 }
 
-/// With dead lanes, a vector of fewer requests costs as much as one of eight; each request by
-/// itself costs about a fifth of that (16 tokens a block), or a seventh (64 and more).
-pub(super) fn lanes(len: usize) -> RangeInclusive<usize> {
-    if len > LONGEST_FOLDED { 7..=LANES } else { 6..=LANES }
-}
+/// How many requests go side by side. With dead lanes, a vector of fewer requests costs as much as one of
+/// eight; each request by itself costs about a fifth of that (16 tokens a block).
+pub(super) const SIDE_BY_SIDE: RangeInclusive<usize> = 6..=LANES;
 
 /// Hashes, chains and packs up to eight lanes.
 pub(super) fn walk<const IFMA: bool>(
@@ -85,10 +84,15 @@ pub(super) fn walk<const IFMA: bool>(
 /// Whether one lane's blocks are hashed by vectors; others are faster in general registers.
 #[inline(always)]
 pub(super) fn walks_over(blocks: &[u8], len: usize) -> bool {
-    len > LONGEST_FOLDED || (len > PIECE_BYTES && blocks.len() >= SHORTEST_BY_EIGHTS)
+    folds(len) && blocks.len() >= SHORTEST_BY_EIGHTS
 }
 
-/// Hashes, chains and packs blocks of one lane, eight at a time or each beside the one before.
+/// Whether blocks of `len` bytes are folded by vectors.
+pub(super) fn folds(len: usize) -> bool {
+    (PIECE_BYTES + 1..=LONGEST_FOLDED).contains(&len)
+}
+
+/// Hashes, chains and packs blocks of one lane that are folded, eight at a time.
 pub(super) fn walk_over<const IFMA: bool>(
     blocks: &[u8],
     places: Range<usize>,
@@ -96,38 +100,15 @@ pub(super) fn walk_over<const IFMA: bool>(
     workspace: &mut Workspace,
     len: usize,
 ) {
-    let hints = workspace.hints;
-    if len <= LONGEST_FOLDED {
-        scalar::settle(lane, &lane.rows[..places.start]);
-        workspace.pieces.set(len);
-        let pieces = &workspace.pieces;
-        return call!(hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
-    }
-    let keys = workspace.schedules.alone(lane.seed, len).stripes();
     scalar::settle(lane, &lane.rows[..places.start]);
-    call!(hints, stripes::walk_over::<IFMA>(blocks, places, lane, keys, len));
-}
-
-/// Whether long blocks are merged in general registers, and lanes of them go one after the other. Hints
-/// tell the CPU: on Zen 4 general registers have units of their own, on Intel's CPUs they share ports with
-/// vectors.
-pub(super) fn goes_in_turn(hints: Hints) -> bool {
-    !hints.help()
+    workspace.pieces.set(len);
+    let pieces = &workspace.pieces;
+    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
 }
 
 /// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
 pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-    // SAFETY: a backend is called only where it is available.
-    unsafe { stripes::walk_in_turn(len, lanes, workspace) }
-}
-
-/// Takes lanes to their ends, a few blocks of more than 240 bytes each.
-pub(super) fn walk_ends<const IFMA: bool>(
-    len: usize,
-    lanes: &mut [Lane<'_>],
-    workspace: &mut Workspace,
-) {
-    call!(workspace.hints, stripes::walk_ends::<IFMA>(len, lanes, workspace));
+    call!(workspace.hints, stripes::walk_in_turn(len, lanes, workspace));
 }
 
 fn walk_eight<const IFMA: bool>(
@@ -136,13 +117,9 @@ fn walk_eight<const IFMA: bool>(
     lanes: &mut [Lane<'_>; LANES],
     workspace: &mut Workspace,
 ) {
-    if len > LONGEST_FOLDED {
-        call!(workspace.hints, stripes::walk_stripes::<IFMA>(count, len, lanes, workspace));
-    } else {
-        workspace.pieces.set(len);
-        let pieces = &workspace.pieces;
-        call!(workspace.hints, folds::walk_folds::<IFMA>(count, lanes, pieces));
-    }
+    workspace.pieces.set(len);
+    let pieces = &workspace.pieces;
+    call!(workspace.hints, folds::walk_folds::<IFMA>(count, lanes, pieces));
 }
 
 /// Hashes, chains and packs blocks of 17 to 240 bytes that are alike but for their numbers.
@@ -161,7 +138,7 @@ pub(super) fn walk_counting<const IFMA: bool>(
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
-pub(super) fn hash<const IFMA: bool>(
+pub(super) fn hash(
     blocks: &[u8],
     keys: &StripeKeys,
     hashes: &[Cell<u64>],
@@ -169,11 +146,7 @@ pub(super) fn hash<const IFMA: bool>(
     waiting: &mut Waiting,
     hints: Hints,
 ) {
-    if goes_in_turn(hints) {
-        // SAFETY: a backend is called only where it is available.
-        return unsafe { stripes::hash_in_turn(blocks, keys, hashes, len, waiting) };
-    }
-    call!(hints, stripes::hash::<IFMA>(blocks, keys, hashes, len));
+    call!(hints, stripes::hash(blocks, keys, hashes, len, waiting));
 }
 
 /// Leaves hashes where they are kept, as many as there is room for.
