@@ -81,31 +81,42 @@ impl Chain {
     #[inline(always)]
     pub(crate) fn step(&mut self, block_hash: u64) -> u64 {
         let block = block_hash ^ self.keys.block;
-        let beside = opaque(beside_fold(self.keyed, block, 16));
-        let sum = beside.wrapping_add(fold64(self.keyed, block));
+        // Intel's CPUs swap bytes where they multiply: what is waited for longer goes first.
+        let [folded, keyed] = opaque([fold64(self.keyed, block), self.keyed]);
+        let [beside] = opaque([beside_fold(keyed, block, 16)]);
+        let sum = beside.wrapping_add(folded);
         // The avalanche, and beside its last step the xor with the key.
         let product = (sum ^ (sum >> 37)).wrapping_mul(PRIME_AVALANCHE);
         let high = product >> 32;
-        self.keyed = opaque(product ^ self.keys.parent) ^ high;
+        let [keyed] = opaque([product ^ self.keys.parent]);
+        self.keyed = keyed ^ high;
         product ^ high
     }
 }
 
-/// The same number. Sums and xors are in the order that they are written in only where the
-/// compiler does not see through them.
+/// The same numbers, all worked out before any of them is used. Sums and xors are in the order that
+/// they are written in only where the compiler does not see through them.
 #[inline(always)]
 #[allow(unsafe_code)]
-fn opaque(#[allow(unused_mut)] mut number: u64) -> u64 {
-    // SAFETY: there is no instruction; the number comes out of the register that it went into.
+fn opaque<const N: usize>(#[allow(unused_mut)] mut numbers: [u64; N]) -> [u64; N] {
+    // SAFETY: there is no instruction; each number comes out of the register that it went into.
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     unsafe {
-        std::arch::asm!(
-            "/* {0} */",
-            inout(reg) number,
-            options(pure, nomem, nostack, preserves_flags)
-        );
+        use std::arch::asm;
+        match &mut numbers[..] {
+            [a] => {
+                asm!("/* {0} */", inout(reg) * a, options(pure, nomem, nostack, preserves_flags))
+            }
+            [a, b] => asm!(
+                "/* {0} {1} */",
+                inout(reg) * a,
+                inout(reg) * b,
+                options(pure, nomem, nostack, preserves_flags)
+            ),
+            _ => unreachable!("one or two numbers"),
+        }
     }
-    number
+    numbers
 }
 
 /// 17 to 240 bytes, up to the last avalanche. Where the length is known at compile time this
