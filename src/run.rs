@@ -262,7 +262,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
     }
 
     /// Takes lanes to their ends: in turn, where the backend goes so, and otherwise the shortest first, side
-    /// by side as long as there are enough of them, and what is left of them one by one.
+    /// by side as long as there are enough of them, then two by two, the longest first, and what is left of
+    /// them one by one.
     fn walk_group(&self, len: usize, mut lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
         let keeps_hashes = lanes[0].hashes.is_some();
         if self.backend.goes_in_turn(len, keeps_hashes) {
@@ -277,6 +278,19 @@ impl<S: Scheme> Batch<'_, '_, S> {
             self.advance(count, len, lanes, workspace);
             let done = lanes.iter().take_while(|lane| lane.left == 0).count();
             lanes = &mut lanes[done..];
+        }
+        while let [.., a, b] = lanes
+            && let count = a.left.min(b.left)
+            && self.backend.goes_by_two(count, len, keeps_hashes)
+        {
+            let both = lanes.len() - 2;
+            self.advance(count, len, &mut lanes[both..], workspace);
+            // What is left of one goes on beside the next.
+            if lanes[both].left == 0 {
+                lanes.swap(both, both + 1);
+            }
+            let done = lanes[both..].iter().filter(|lane| lane.left == 0).count();
+            lanes = &mut lanes[..both + 2 - done];
         }
         for lane in lanes {
             self.walk_to_end(len, lane, workspace);

@@ -138,6 +138,19 @@ impl Backend {
         }
     }
 
+    /// Whether two requests go side by side for `count` blocks of `len` bytes, where more are
+    /// [needed](Self::lanes) otherwise. They never do where block hashes are an output.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub(crate) fn goes_by_two(self, count: usize, len: usize, keeps_hashes: bool) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx512Ifma => {
+                !keeps_hashes && avx512::goes_by_two(count * len, len)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether lanes of blocks of `len` bytes go one after the other, however many they are: see
     /// [`walk_in_turn`](Self::walk_in_turn). They never do where block hashes are an output.
     pub(crate) fn goes_in_turn(self, len: usize, keeps_hashes: bool) -> bool {
@@ -159,7 +172,7 @@ impl Backend {
 
     /// Hashes the next `count` blocks of every lane, `len` bytes each, and chains and packs
     /// them. Advances the lanes past those blocks. More than one lane only as many as
-    /// [`lanes`](Self::lanes) says.
+    /// [`lanes`](Self::lanes) says, or [two](Self::goes_by_two).
     pub(crate) fn walk(
         self,
         count: usize,

@@ -309,15 +309,24 @@ fn counts_by_eights(len: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn one_request_of_every_folded_length_is_walked_by_eights() {
+fn one_request_and_two_of_every_folded_length_are_walked_by_eights() {
     for (backend, hints) in backends() {
         for len in sampled(17..=240, 47) {
             for count in sampled(counts_by_eights(len), 4) {
-                let case = Case::new(count as u64, len, count, 54);
-                check_walk(backend, hints, &[case], count, count.is_multiple_of(2));
+                for cases in cases_by_eights(backend, len, count) {
+                    check_walk(backend, hints, &cases, count, count.is_multiple_of(2));
+                }
             }
         }
     }
+}
+
+/// One request, and two that differ in everything, where the backend takes two.
+fn cases_by_eights(backend: Backend, len: usize, count: usize) -> impl Iterator<Item = Vec<Case>> {
+    let case = move |lane| Case::new((count + lane) as u64, len, count, [54, 38][lane]);
+    widths(backend, len)
+        .filter(|&lanes| lanes <= 2)
+        .map(move |lanes| (0..lanes).map(case).collect())
 }
 
 #[test]
@@ -461,9 +470,11 @@ fn check_ends(cases: &[Case], walk: impl FnOnce(&mut [Lane<'_>])) -> usize {
     ended
 }
 
-/// One lane, and every number of lanes that go side by side.
+/// One lane, and every number of lanes that go side by side, for however long.
 fn widths(backend: Backend, len: usize) -> impl Iterator<Item = usize> {
-    [1].into_iter().chain(backend.lanes(len).filter(|&lanes| lanes > 1))
+    let two = backend.goes_by_two(usize::MAX / len, len, false).then_some(2);
+    let several = two.into_iter().chain(backend.lanes(len).filter(|&lanes| lanes > 1));
+    [1].into_iter().chain(several)
 }
 
 fn check_walk(backend: Backend, hints: Hints, cases: &[Case], count: usize, keep: bool) {
@@ -642,8 +653,9 @@ mod guarded {
                     }
                 }
                 for count in counts_by_eights(len).filter(|_| (17..=240).contains(&len)) {
-                    let case = Case::new(count as u64, len, count, 54);
-                    check(&mut memory, (backend, hints), &[case], count);
+                    for cases in cases_by_eights(backend, len, count) {
+                        check(&mut memory, (backend, hints), &cases, count);
+                    }
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Blocks of 17 to 240 bytes: a lane is a request, or one of eight consecutive blocks of one.
 
 use std::arch::x86_64::*;
+use std::array::from_fn;
 use std::ops::Range;
 
-use super::alone::{Beside, Sum, walk_alone};
+use super::eights::{Beside, Sum, walk_by_eights};
 use super::side_by_side::{Blocks, Eight, walk_eight};
 use super::vector::{
     add_up, barrier, finish, fold, fold_pair, load_row, opaque, signed, start_avalanche, words,
@@ -14,21 +15,21 @@ use crate::kernel::Lane;
 use crate::xxh3::pieces::{MAX_ROWS, Pass, Pieces};
 use crate::xxh3::{LONGEST_ONE_PASS, STRIPE_BYTES};
 
-/// Runs `$run` with the folds of some pieces and seeds as `$folds`.
+/// Runs `$run` with the type of the [`Folds`] of some pieces as `$folds`.
 ///
 /// With the numbers of rows and single pieces known at compile time, the loops over them become
 /// straight lines. These are all that lengths of 17 to 240 bytes have.
 macro_rules! with_folds {
-    ($pieces:expr, $seeds:expr, |$folds:ident| $run:expr) => {
-        with_folds!(@shapes $pieces, $seeds, |$folds| $run,
+    ($pieces:expr, |$folds:ident| $run:expr) => {
+        with_folds!(@shapes $pieces, |$folds| $run,
             (0 2 0 0) (0 4 0 0) (0 6 0 0) (1 0 0 0) (1 2 0 0) (2 0 0 0) (2 0 0 1) (2 0 0 2)
             (2 0 0 3) (2 0 0 4) (2 0 1 1) (2 0 1 2) (2 0 1 3) (2 0 1 4))
     };
-    (@shapes $pieces:expr, $seeds:expr, |$folds:ident| $run:expr,
+    (@shapes $pieces:expr, |$folds:ident| $run:expr,
         $(($r1:literal $s1:literal $r2:literal $s2:literal))*) => {
         match ($pieces.first().counts(), $pieces.second().counts()) {
             $((($r1, $s1), ($r2, $s2)) => {
-                let $folds = Folds::<_, $r1, $s1, $r2, $s2>::new($pieces, $seeds);
+                type $folds<const SEEDS: usize> = Folds<SEEDS, $r1, $s1, $r2, $s2>;
                 $run
             })*
             _ => unreachable!("lanes are folded"),
@@ -45,7 +46,8 @@ pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
 ) {
     let len = pieces.len();
     let seeds = of_lanes(lanes, |lane| lane.seed);
-    with_folds!(pieces, seeds, |folds| {
+    with_folds!(pieces, |OfLength| {
+        let folds = OfLength::new(pieces, seeds);
         walk_eight::<IFMA, FETCH, _>(count, len, lanes, |blocks| {
             // SAFETY: the pieces of a length do not reach past its end.
             unsafe { folds.sum::<IFMA, FETCH>(blocks, &mut ()) }
@@ -53,20 +55,25 @@ pub(super) fn walk_folds<const IFMA: bool, const FETCH: bool>(
     });
 }
 
-/// Hashes, chains and packs the next blocks of one lane.
+/// Hashes, chains and packs as many blocks of each of some lanes.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-pub(super) fn walk_over<const IFMA: bool, const FETCH: bool>(
-    blocks: &[u8],
-    places: Range<usize>,
-    lane: &mut Lane<'_>,
+pub(super) fn walk_over<const N: usize, const IFMA: bool, const FETCH: bool>(
+    blocks: [&[u8]; N],
+    places: [Range<usize>; N],
+    lanes: [&mut Lane<'_>; N],
     pieces: &Pieces,
 ) {
-    fetch_start(lane.next, Hints(FETCH));
+    for lane in &lanes {
+        fetch_start(lane.next, Hints(FETCH));
+    }
     let len = pieces.len();
-    let seeds = [lane.seed];
-    with_folds!(pieces, seeds, |folds| {
-        let request = Request::<IFMA, FETCH, _, _, _, _> { blocks, len, folds };
-        walk_alone(places, lane, request);
+    with_folds!(pieces, |OfLength| {
+        assert!(N == 1 || OfLength::<1>::PARTS < LANES, "one request by itself is as fast");
+        let requests = from_fn(|i| {
+            let folds = OfLength::new(pieces, [lanes[i].seed]);
+            Request::<IFMA, FETCH, _, _, _, _> { blocks: blocks[i], len, folds }
+        });
+        walk_by_eights(places, lanes, requests);
     });
 }
 
@@ -94,7 +101,7 @@ impl<
     const S2: usize,
 > Sum for Request<'_, IFMA, FETCH, R1, S1, R2, S2>
 {
-    const PARTS: usize = LANES / 2 * (R1 + R2) + S1 + S2;
+    const PARTS: usize = Folds::<1, R1, S1, R2, S2>::PARTS;
 
     #[inline(always)]
     unsafe fn sum(&self, blocks: Range<usize>, beside: &mut impl Beside) -> __m512i {
@@ -124,6 +131,8 @@ impl<const SEEDS: usize, const R1: usize, const S1: usize, const R2: usize, cons
     Folds<SEEDS, R1, S1, R2, S2>
 {
     const TWO_PASSES: bool = R2 + S2 > 0;
+    /// The folds of eight blocks.
+    const PARTS: usize = LANES / 2 * (R1 + R2) + S1 + S2;
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]

@@ -9,15 +9,15 @@
 //! | `stripes` | longer blocks: a vector is the accumulators of one block |
 //! | `counting` | blocks that are alike but for numbers that count up |
 //! | `side_by_side` | the loop over the blocks of eight requests |
-//! | `alone` | the loop over the blocks of one, where they are folded |
+//! | `eights` | the loop over the blocks of one or two, where they are folded |
 //! | `chain` | eight chains, and the packing of rows |
 //! | `vector` | the arithmetic of all |
 
 #![allow(unsafe_code)]
 
-mod alone;
 mod chain;
 pub(super) mod counting;
+mod eights;
 mod folds;
 mod side_by_side;
 mod stripes;
@@ -31,9 +31,9 @@ use std::ops::{Range, RangeInclusive};
 use super::merge::Waiting;
 use super::{Counting, Lane, SHORTEST_BY_EIGHTS, Workspace, scalar};
 use crate::fetch::Hints;
-use crate::xxh3::LONGEST_FOLDED;
 use crate::xxh3::keys::{StripeKeys, Words};
 use crate::xxh3::pieces::PIECE_BYTES;
+use crate::xxh3::{LONGEST_FOLDED, STRIPE_BYTES};
 
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -48,12 +48,12 @@ pub(super) fn is_available() -> bool {
 /// Calls a function by what it is compiled for: the fold, if it has any, and whether lines are fetched
 /// ahead.
 macro_rules! call {
-    ($hints:expr, $module:ident::$function:ident$(::<$ifma:ident>)?($($argument:expr),*)) => {
+    ($hints:expr, $module:ident::$function:ident$(::<$($of:tt),*>)?($($argument:expr),*)) => {
         // SAFETY: a backend is called only where it is available.
         unsafe {
             match $hints {
-                Hints(true) => $module::$function::<$($ifma,)? true>($($argument),*),
-                Hints(false) => $module::$function::<$($ifma,)? false>($($argument),*),
+                Hints(true) => $module::$function::<$($($of,)*)? true>($($argument),*),
+                Hints(false) => $module::$function::<$($($of,)*)? false>($($argument),*),
             }
         }
     };
@@ -63,14 +63,23 @@ macro_rules! call {
 /// eight; each request by itself costs about a fifth of that (16 tokens a block).
 pub(super) const SIDE_BY_SIDE: RangeInclusive<usize> = 6..=LANES;
 
-/// Hashes, chains and packs up to eight lanes.
+/// Whether two requests of so many bytes each, with blocks of `len`, go side by side. Their chains fill each
+/// other's waits; from 20 tokens a block on, a chain by itself has nothing to wait for.
+pub(super) fn goes_by_two(bytes: usize, len: usize) -> bool {
+    const SHORTEST: usize = 2 << 10;
+    (PIECE_BYTES + 1..=STRIPE_BYTES).contains(&len) && bytes >= SHORTEST
+}
+
+/// Hashes, chains and packs two lanes, or up to eight.
 pub(super) fn walk<const IFMA: bool>(
     count: usize,
     len: usize,
     lanes: &mut [Lane<'_>],
     workspace: &mut Workspace,
 ) {
-    if let Ok(eight) = lanes.try_into() {
+    if let [a, b] = lanes {
+        walk_two::<IFMA>(count, len, [a, b], workspace);
+    } else if let Ok(eight) = lanes.try_into() {
         walk_eight::<IFMA>(count, len, eight, workspace);
     } else {
         // Lanes without a request are copies of the first one: they work out and write what it
@@ -103,12 +112,26 @@ pub(super) fn walk_over<const IFMA: bool>(
     scalar::settle(lane, &lane.rows[..places.start]);
     workspace.pieces.set(len);
     let pieces = &workspace.pieces;
-    call!(workspace.hints, folds::walk_over::<IFMA>(blocks, places, lane, pieces));
+    call!(workspace.hints, folds::walk_over::<1, IFMA>([blocks], [places], [lane], pieces));
 }
 
 /// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
 pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
     call!(workspace.hints, stripes::walk_in_turn(len, lanes, workspace));
+}
+
+/// Hashes, chains and packs the next blocks of two lanes, an eight of one and an eight of the other in turn.
+fn walk_two<const IFMA: bool>(
+    count: usize,
+    len: usize,
+    [a, b]: [&mut Lane<'_>; 2],
+    workspace: &mut Workspace,
+) {
+    workspace.pieces.set(len);
+    let pieces = &workspace.pieces;
+    let blocks = [a.take(count * len), b.take(count * len)];
+    let places = [a.take_places(count), b.take_places(count)];
+    call!(workspace.hints, folds::walk_over::<2, IFMA>(blocks, places, [a, b], pieces));
 }
 
 fn walk_eight<const IFMA: bool>(
