@@ -166,19 +166,14 @@ pub(super) fn walk_by_eights<const N: usize, S: Sum>(
         let mut next = [_mm512_setzero_si512(); N];
         for i in 0..N {
             // SAFETY: there are eight; the CPU has what this function has.
-            next[i] = unsafe { sums[i].sum(blocks(eight), &mut links) };
-            if i < N - 1 {
-                next[i] = finish(start_avalanche(next[i]));
-            }
+            let sum = unsafe { sums[i].sum(blocks(eight), &mut links) };
+            next[i] = finish(start_avalanche(sum));
         }
         links.end();
         for i in 0..N {
             if eight > 2 {
                 packing[i].pack(&states[1 - now][i], &rows[i].0[eight - 3]);
             }
-        }
-        next[N - 1] = finish(start_avalanche(next[N - 1]));
-        for i in 0..N {
             hashes[now][i] = bytemuck::cast(next[i]);
             keep(i, &hashes[now][i]);
         }
