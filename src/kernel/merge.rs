@@ -6,16 +6,19 @@
 //! memory: vectors that were just written are slow to read word by word, until they have come to rest in the
 //! cache. All is inlined, since it has to be compiled for the vectors' instruction set.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 
-use bytemuck::NoUninit;
+use bytemuck::{AnyBitPattern, NoUninit};
 
 use super::scalar::{Lineage, ROWS_AT_ONCE, States};
 use super::{Lane, Workspace};
-use crate::fetch::{FETCH_AHEAD, Hints, fetch_distance, fetch_start};
-use crate::xxh3::STRIPE_WORDS;
+use crate::fetch::{FETCH_AHEAD, Hints, fetch, fetch_distance, fetch_start};
 use crate::xxh3::keys::StripeKeys;
 use crate::xxh3::scalar::{self, avalanche};
+use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
+use crate::xxh3::{STRIPE_BYTES, STRIPE_WORDS};
 
 /// Runs `$run` with `$len` as a constant where it is one of the usual lengths in bytes, those of 64, 128 and
 /// 256 tokens, and `$stripes` as how many stripes these have before the last one, or 0: the stripes become a
@@ -40,21 +43,127 @@ macro_rules! with_length {
 }
 pub(super) use with_length;
 
+/// The accumulators of one block in vectors. They are kept in two, products and data: the specification adds each
+/// data lane to the neighbour of the lane that has its product, which one swap at the end does for all.
+///
+/// # Safety
+///
+/// All is called only where the CPU has the instructions that it is made of.
+pub(super) trait Accumulators: Sized {
+    /// The words of a stripe.
+    type Stripe: AnyBitPattern + NoUninit;
+
+    unsafe fn start() -> Self;
+    unsafe fn absorb(&mut self, stripe: Self::Stripe, key: Self::Stripe);
+    unsafe fn scramble(&mut self, key: Self::Stripe);
+    /// Products and data joined, xored with the secret as the merge takes them.
+    unsafe fn joined(&self, secret: Self::Stripe) -> Self::Stripe;
+}
+
+/// The accumulators of one block of any length. With `FETCH`, what lies `ahead` bytes further is fetched.
+///
+/// # Safety
+///
+/// That of [`Accumulators`].
+#[inline(always)]
+pub(super) unsafe fn absorb<A: Accumulators, const FETCH: bool>(
+    block: &[u8],
+    ahead: usize,
+    keys: &StripeKeys,
+) -> A::Stripe {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut accumulators = A::start();
+        // The last stripe is apart: it may begin inside the one before, and is always there.
+        let (stripes, _) = block[..block.len() - 1].as_chunks();
+        for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
+            for (stripe, key) in stripes.iter().zip(&keys.stripes) {
+                absorb_one::<A, FETCH>(&mut accumulators, stripe, ahead, bytemuck::cast(key.0));
+            }
+            if stripes.len() == STRIPES_PER_SCRAMBLE {
+                accumulators.scramble(bytemuck::cast(keys.scramble.0));
+            }
+        }
+        let last = block.last_chunk().expect("longer than a stripe");
+        absorb_one::<A, FETCH>(&mut accumulators, last, ahead, bytemuck::cast(keys.last.0));
+        accumulators.joined(bytemuck::cast(keys.merge.0))
+    }
+}
+
+/// Takes lanes to their ends, one after the other, blocks absorbed by `A`.
+///
+/// # Safety
+///
+/// That of [`Accumulators`].
+#[inline(always)]
+pub(super) unsafe fn walk_in_turn<A: Accumulators, const FETCH: bool>(
+    len: usize,
+    lanes: &mut [Lane<'_>],
+    workspace: &mut Workspace,
+) {
+    with_length!(len, |_STRIPES| {
+        let of_one_seed = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
+            // SAFETY: the caller's promise.
+            in_turn.absorb(|block, ahead| unsafe { absorb::<A, FETCH>(block, ahead, keys) });
+        };
+        walk(len, of_one_seed, lanes, workspace)
+    });
+}
+
+/// The hashes of blocks of `len` bytes, back to back, absorbed by `A`.
+///
+/// # Safety
+///
+/// That of [`Accumulators`].
+#[inline(always)]
+pub(super) unsafe fn hash_all<A: Accumulators, const FETCH: bool>(
+    blocks: &[u8],
+    keys: &StripeKeys,
+    hashes: &[Cell<u64>],
+    len: usize,
+    waiting: &mut Waiting,
+) {
+    with_length!(len, |_STRIPES| {
+        // SAFETY: the caller's promise.
+        let absorb = |block: &[u8]| unsafe { absorb::<A, FETCH>(block, FETCH_AHEAD, keys) };
+        hash(len, absorb, blocks, hashes, waiting)
+    });
+}
+
+/// Absorbs one stripe. With `FETCH`, what lies `ahead` bytes further is fetched.
+///
+/// # Safety
+///
+/// That of [`Accumulators`].
+#[inline(always)]
+pub(super) unsafe fn absorb_one<A: Accumulators, const FETCH: bool>(
+    accumulators: &mut A,
+    stripe: &[u8; STRIPE_BYTES],
+    ahead: usize,
+    key: A::Stripe,
+) {
+    if FETCH {
+        fetch(stripe.as_ptr().wrapping_add(ahead));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { accumulators.absorb(bytemuck::pod_read_unaligned(stripe), key) }
+}
+
 /// How many blocks wait between their stripes and their merge.
 const DEPTH: usize = 4;
 
 /// The accumulators of the blocks that wait, xored with the secret.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waiting([Accumulators; DEPTH]);
+pub(super) struct Waiting([Words; DEPTH]);
 
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
-struct Accumulators([u64; STRIPE_WORDS]);
+struct Words([u64; STRIPE_WORDS]);
 
 /// Merges of blocks of one length, in the order in which they come.
 struct Merges<'w> {
     len: usize,
-    waiting: &'w mut [Accumulators; DEPTH],
+    waiting: &'w mut [Words; DEPTH],
     /// How many blocks have come.
     count: usize,
 }
@@ -70,7 +179,7 @@ impl<'w> Merges<'w> {
     fn put<T: NoUninit>(&mut self, accumulators: T) -> Option<u64> {
         let place = self.count % DEPTH;
         let hash = (self.count >= DEPTH).then(|| self.hash(place));
-        self.waiting[place] = Accumulators(bytemuck::cast(accumulators));
+        self.waiting[place] = Words(bytemuck::cast(accumulators));
         self.count += 1;
         hash
     }
@@ -83,7 +192,7 @@ impl<'w> Merges<'w> {
 
     #[inline(always)]
     fn hash(&self, place: usize) -> u64 {
-        let Accumulators(words) = &self.waiting[place];
+        let Words(words) = &self.waiting[place];
         avalanche(scalar::merge(|i| words[i], self.len))
     }
 }

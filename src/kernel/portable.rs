@@ -8,27 +8,23 @@ use std::cell::Cell;
 
 use wide::u64x2;
 
-use super::merge::{self, InTurn, Waiting, with_length};
+use super::merge::{self, Waiting};
 use super::{Lane, Workspace};
-use crate::fetch::{FETCH_AHEAD, fetch};
-use crate::xxh3::keys::{Key, StripeKeys};
-use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
-use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES, STRIPE_WORDS};
+use crate::xxh3::keys::StripeKeys;
+use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_WORDS};
 
 /// Vectors to a stripe.
 const VECTORS: usize = STRIPE_WORDS / 2;
 
 /// Takes lanes to their ends, one after the other: blocks of more than 240 bytes.
+#[allow(unsafe_code)]
 pub(super) fn walk_in_turn(len: usize, lanes: &mut [Lane<'_>], workspace: &mut Workspace) {
-    with_length!(len, |_STRIPES| {
-        let absorb = |keys: &StripeKeys, in_turn: &mut InTurn<'_, '_, '_>| {
-            in_turn.absorb(|block, ahead| absorb(block, keys, ahead));
-        };
-        merge::walk(len, absorb, lanes, workspace)
-    });
+    // SAFETY: the accumulators need nothing that the target does not have.
+    unsafe { merge::walk_in_turn::<Accumulators, true>(len, lanes, workspace) }
 }
 
 /// The hashes of blocks of more than 240 bytes, back to back.
+#[allow(unsafe_code)]
 pub(super) fn hash(
     blocks: &[u8],
     keys: &StripeKeys,
@@ -36,57 +32,27 @@ pub(super) fn hash(
     len: usize,
     waiting: &mut Waiting,
 ) {
-    with_length!(len, |_STRIPES| {
-        let absorb = |block: &[u8]| absorb(block, keys, FETCH_AHEAD);
-        merge::hash(len, absorb, blocks, hashes, waiting)
-    });
+    // SAFETY: the accumulators need nothing that the target does not have.
+    unsafe { merge::hash_all::<Accumulators, true>(blocks, keys, hashes, len, waiting) }
 }
 
-/// The accumulators of one block, xored with the secret as the merge takes them. What lies `ahead` bytes
-/// further is fetched.
-#[inline(always)]
-fn absorb(block: &[u8], keys: &StripeKeys, ahead: usize) -> [u64x2; VECTORS] {
-    let mut accumulators = Accumulators {
-        products: bytemuck::cast(INITIAL_ACCUMULATORS),
-        data: [u64x2::ZERO; VECTORS],
-    };
-    // The last stripe is apart: it may begin inside the one before, and is always there.
-    let (stripes, _) = block[..block.len() - 1].as_chunks();
-    for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-        accumulators.absorb_all(stripes, keys, ahead);
-        if stripes.len() == STRIPES_PER_SCRAMBLE {
-            accumulators.scramble(&keys.scramble);
-        }
-    }
-    let last = block.last_chunk().expect("longer than a stripe");
-    fetch(last.as_ptr().wrapping_add(ahead));
-    accumulators.absorb(last, &keys.last);
-    let secret: [u64x2; VECTORS] = bytemuck::cast(keys.merge.0);
-    let joined = accumulators.joined();
-    std::array::from_fn(|i| joined[i] ^ secret[i])
-}
-
-/// The accumulators of one block, in two: the specification adds each data lane to the
-/// neighbour of the lane that has its product, which one swap at the end does for all.
+/// The accumulators of one block.
 struct Accumulators {
     products: [u64x2; VECTORS],
     data: [u64x2; VECTORS],
 }
 
-impl Accumulators {
-    /// Stripe after stripe.
+#[allow(unsafe_code)]
+impl merge::Accumulators for Accumulators {
+    type Stripe = [u64x2; VECTORS];
+
     #[inline(always)]
-    fn absorb_all(&mut self, stripes: &[[u8; STRIPE_BYTES]], keys: &StripeKeys, ahead: usize) {
-        for (stripe, key) in stripes.iter().zip(&keys.stripes) {
-            fetch(stripe.as_ptr().wrapping_add(ahead));
-            self.absorb(stripe, key);
-        }
+    unsafe fn start() -> Self {
+        Self { products: bytemuck::cast(INITIAL_ACCUMULATORS), data: [u64x2::ZERO; VECTORS] }
     }
 
     #[inline(always)]
-    fn absorb(&mut self, stripe: &[u8; STRIPE_BYTES], key: &Key) {
-        let stripe: [u64x2; VECTORS] = bytemuck::pod_read_unaligned(stripe);
-        let key: [u64x2; VECTORS] = bytemuck::cast(key.0);
+    unsafe fn absorb(&mut self, stripe: Self::Stripe, key: Self::Stripe) {
         for i in 0..VECTORS {
             let keyed = stripe[i] ^ key[i];
             self.products[i] += multiply(low(keyed), high(keyed));
@@ -95,10 +61,10 @@ impl Accumulators {
     }
 
     #[inline(always)]
-    fn scramble(&mut self, key: &Key) {
-        let key: [u64x2; VECTORS] = bytemuck::cast(key.0);
+    unsafe fn scramble(&mut self, key: Self::Stripe) {
         let prime = u64x2::splat(PRIME32_1);
-        for (i, sums) in self.joined().into_iter().enumerate() {
+        for i in 0..VECTORS {
+            let sums = self.products[i] + swap(self.data[i]);
             let mixed = sums ^ (sums >> 47) ^ key[i];
             self.products[i] = multiply(low(mixed), prime) + (multiply(high(mixed), prime) << 32);
             self.data[i] = u64x2::ZERO;
@@ -106,8 +72,8 @@ impl Accumulators {
     }
 
     #[inline(always)]
-    fn joined(&self) -> [u64x2; VECTORS] {
-        std::array::from_fn(|i| self.products[i] + swap(self.data[i]))
+    unsafe fn joined(&self, secret: Self::Stripe) -> Self::Stripe {
+        std::array::from_fn(|i| (self.products[i] + swap(self.data[i])) ^ secret[i])
     }
 }
 

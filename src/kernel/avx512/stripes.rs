@@ -5,11 +5,10 @@ use std::arch::x86_64::*;
 use std::cell::Cell;
 
 use super::vector::{XOR3, words};
-use crate::fetch::{FETCH_AHEAD, fetch};
-use crate::kernel::merge::{self, InTurn, Waiting, with_length};
+use crate::fetch::FETCH_AHEAD;
+use crate::kernel::merge::{self, Accumulators as _, InTurn, Waiting, absorb_one, with_length};
 use crate::kernel::{Lane, Workspace};
 use crate::xxh3::keys::StripeKeys;
-use crate::xxh3::secret::STRIPES_PER_SCRAMBLE;
 use crate::xxh3::{INITIAL_ACCUMULATORS, PRIME32_1, STRIPE_BYTES};
 
 /// Takes lanes to their ends, one after the other.
@@ -63,7 +62,7 @@ impl<const STRIPES: usize> Keys<STRIPES> {
         Self { stripes, last: words(&keys.last.0), merge: words(&keys.merge.0) }
     }
 
-    /// [`absorb`] of a block that these are for; `keys` are the same ones, in memory.
+    /// [`merge::absorb`] of a block that these are for; `keys` are the same ones, in memory.
     ///
     /// # Safety
     ///
@@ -78,7 +77,7 @@ impl<const STRIPES: usize> Keys<STRIPES> {
         // SAFETY: the caller's promise.
         unsafe {
             if STRIPES == 0 {
-                return absorb::<FETCH>(block, ahead, keys);
+                return merge::absorb::<Accumulators, FETCH>(block, ahead, keys);
             }
             let (stripes, []) = block.as_chunks::<STRIPE_BYTES>() else {
                 unreachable!("whole stripes");
@@ -87,89 +86,65 @@ impl<const STRIPES: usize> Keys<STRIPES> {
             debug_assert!(before.len() == STRIPES, "{} bytes", block.len());
             let mut accumulators = Accumulators::start();
             for (stripe, &key) in before.iter().zip(&self.stripes) {
-                accumulators.absorb::<FETCH>(stripe, ahead, key);
+                absorb_one::<_, FETCH>(&mut accumulators, stripe, ahead, key);
             }
-            accumulators.absorb::<FETCH>(last, ahead, self.last);
-            _mm512_xor_si512(accumulators.joined(), self.merge)
+            absorb_one::<_, FETCH>(&mut accumulators, last, ahead, self.last);
+            accumulators.joined(self.merge)
         }
     }
 }
 
-/// The accumulators of one block of any length, xored with the secret as the merge takes them.
+/// The accumulators of one block.
 ///
 /// # Safety
 ///
 /// The CPU has AVX-512.
-#[inline(always)]
-unsafe fn absorb<const FETCH: bool>(block: &[u8], ahead: usize, keys: &StripeKeys) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut accumulators = Accumulators::start();
-        // The last stripe is apart: it may begin inside the one before, and is always there.
-        let (stripes, _) = block[..block.len() - 1].as_chunks();
-        for stripes in stripes.chunks(STRIPES_PER_SCRAMBLE) {
-            for (stripe, key) in stripes.iter().zip(&keys.stripes) {
-                accumulators.absorb::<FETCH>(stripe, ahead, words(&key.0));
-            }
-            if stripes.len() == STRIPES_PER_SCRAMBLE {
-                accumulators.scramble(words(&keys.scramble.0));
-            }
-        }
-        let last = block.last_chunk().expect("longer than a stripe");
-        accumulators.absorb::<FETCH>(last, ahead, words(&keys.last.0));
-        _mm512_xor_si512(accumulators.joined(), words(&keys.merge.0))
-    }
-}
-
-/// The accumulators of one block, in two: the specification adds each data lane to the
-/// neighbour of the lane that has its product, which one swap at the end does for all.
-#[derive(Clone, Copy)]
 struct Accumulators {
     products: __m512i,
     data: __m512i,
 }
 
-impl Accumulators {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn start() -> Self {
-        Self { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() }
+impl merge::Accumulators for Accumulators {
+    type Stripe = __m512i;
+
+    #[inline(always)]
+    unsafe fn start() -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self { products: words(&INITIAL_ACCUMULATORS), data: _mm512_setzero_si512() } }
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn absorb<const FETCH: bool>(
-        &mut self,
-        stripe: &[u8; STRIPE_BYTES],
-        ahead: usize,
-        key: __m512i,
-    ) {
-        if FETCH {
-            fetch(stripe.as_ptr().wrapping_add(ahead));
+    #[inline(always)]
+    unsafe fn absorb(&mut self, stripe: __m512i, key: __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let keyed = _mm512_xor_si512(stripe, key);
+            let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
+            self.products = _mm512_add_epi64(self.products, product);
+            self.data = _mm512_add_epi64(self.data, stripe);
         }
-        let data: __m512i = bytemuck::pod_read_unaligned(stripe);
-        let keyed = _mm512_xor_si512(data, key);
-        let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
-        self.products = _mm512_add_epi64(self.products, product);
-        self.data = _mm512_add_epi64(self.data, data);
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn joined(&self) -> __m512i {
+    #[inline(always)]
+    unsafe fn scramble(&mut self, key: __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = self.joined(_mm512_setzero_si512());
+            let mixed = _mm512_ternarylogic_epi64::<XOR3>(sums, _mm512_srli_epi64::<47>(sums), key);
+            let prime = _mm512_set1_epi64(PRIME32_1 as i64);
+            let low = _mm512_mul_epu32(mixed, prime);
+            let high = _mm512_mul_epu32(_mm512_srli_epi64::<32>(mixed), prime);
+            self.products = _mm512_add_epi64(low, _mm512_slli_epi64::<32>(high));
+            self.data = _mm512_setzero_si512();
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn joined(&self, secret: __m512i) -> __m512i {
         const NEIGHBOURS: i32 = 0b01_00_11_10;
-        _mm512_add_epi64(self.products, _mm512_shuffle_epi32::<NEIGHBOURS>(self.data))
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl")]
-    fn scramble(&mut self, key: __m512i) {
-        let sums = self.joined();
-        let mixed = _mm512_ternarylogic_epi64::<XOR3>(sums, _mm512_srli_epi64::<47>(sums), key);
-        let prime = _mm512_set1_epi64(PRIME32_1 as i64);
-        let low = _mm512_mul_epu32(mixed, prime);
-        let high = _mm512_mul_epu32(_mm512_srli_epi64::<32>(mixed), prime);
-        self.products = _mm512_add_epi64(low, _mm512_slli_epi64::<32>(high));
-        self.data = _mm512_setzero_si512();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let data = _mm512_shuffle_epi32::<NEIGHBOURS>(self.data);
+            _mm512_xor_si512(_mm512_add_epi64(self.products, data), secret)
+        }
     }
 }
