@@ -291,8 +291,12 @@ impl<S: Scheme> fmt::Debug for Engine<S> {
 }
 
 /// The first `count` elements of a vector that grows where needed and is never cleared: no
-/// batch pays for writing zeros that its results overwrite.
+/// batch pays for writing zeros that its results overwrite. Only where assertions are compiled in: what
+/// a batch leaves unwritten must not pass for the same results of the batch before.
 pub(crate) fn room<T: Zeroable + Copy>(vec: &mut Vec<T>, count: usize) -> &mut [T] {
+    if cfg!(debug_assertions) {
+        vec.fill(T::zeroed());
+    }
     if vec.len() < count {
         vec.resize(count, T::zeroed());
     }

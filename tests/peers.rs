@@ -11,8 +11,9 @@ use proptest::prelude::*;
 
 fn hash_and_check(prompts: &[Prompt], columns: Columns) {
     let requests: Vec<Request<'_>> = prompts.iter().map(Prompt::request).collect();
-    let mut lineages = Lineages::new();
     for &backend in Backend::available() {
+        // New ones, where nothing is left of the backend before.
+        let mut lineages = Lineages::new();
         let engine = Engine::builder().backend(backend).columns(columns).build().unwrap();
         engine.hash(&requests, &mut lineages);
         assert_eq!(lineages.len(), prompts.len());

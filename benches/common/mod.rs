@@ -180,6 +180,8 @@ pub fn compare(criterion: &mut Criterion, shape: &Shape, pass: usize) {
     let with_router = shape.runs.is_empty() && !shape.salted;
 
     for engine in engines.iter().filter(|_| pass == 0) {
+        // New ones, where nothing is left of the backend before.
+        let mut lineages = Lineages::new();
         engine.hash(&requests, &mut lineages);
         for ((peer, prompt), lineage) in peers.iter().zip(&prompts).zip(lineages.iter()) {
             let lineage = lineage.unwrap();

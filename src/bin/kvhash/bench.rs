@@ -95,8 +95,9 @@ impl Bench {
         let batch = Batch::new(case);
         let expected = oracle::rows(&batch);
         let requests = batch.requests();
-        let mut lineages = Lineages::new();
         for engine in self.engines(case.block_size) {
+            // New ones, where nothing is left of the backend before.
+            let mut lineages = Lineages::new();
             engine.hash(&requests, &mut lineages);
             oracle::compare(&expected, &lineages).map_err(|place| Difference {
                 backend: engine.backend(),
