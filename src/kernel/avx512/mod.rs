@@ -45,8 +45,8 @@ pub(super) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// Calls a function by what it is compiled for: the fold, if it has any, and whether lines are fetched
-/// ahead.
+/// Calls a function by what it is compiled for, such as the fold, and last of that whether lines are
+/// fetched ahead.
 macro_rules! call {
     ($hints:expr, $module:ident::$function:ident$(::<$($of:tt),*>)?($($argument:expr),*)) => {
         // SAFETY: a backend is called only where it is available.
@@ -66,6 +66,7 @@ pub(super) const SIDE_BY_SIDE: RangeInclusive<usize> = 6..=LANES;
 /// Whether two requests of so many bytes each, with blocks of `len`, go side by side. Their chains fill each
 /// other's waits; from 20 tokens a block on, a chain by itself has nothing to wait for.
 pub(super) fn goes_by_two(bytes: usize, len: usize) -> bool {
+    // The first two eights of each have no chain beside them, and the chain of the last two no eights.
     const SHORTEST: usize = 2 << 10;
     (PIECE_BYTES + 1..=STRIPE_BYTES).contains(&len) && bytes >= SHORTEST
 }
