@@ -30,23 +30,32 @@ pub(crate) fn fetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for every line of a value.
+/// Asks for every line of a value to be brought into the first-level cache to be written. Hints, as
+/// [`fetch`].
 #[inline(always)]
-pub(crate) fn fetch_all<T>(value: &T) {
+pub(crate) fn fetch_all_to_write<T>(value: &T) {
     for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
-        fetch(ptr::from_ref(value).wrapping_byte_add(offset));
+        fetch_to_write(ptr::from_ref(value).wrapping_byte_add(offset));
     }
 }
 
 /// Asks for the line at an address to be brought into the first-level cache to be written. A hint,
 /// as [`fetch`].
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn fetch_to_write<T>(address: *mut T) {
+pub(crate) fn fetch_to_write<T>(address: *const T) {
     // SAFETY: it reads and writes nothing and cannot fault, whatever the address.
-    #[cfg(not(miri))]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags));
+    }
+    // SAFETY: as above.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    unsafe {
+        std::arch::asm!(
+            "prfm pstl1keep, [{0}]",
+            in(reg) address,
+            options(readonly, nostack, preserves_flags)
+        );
     }
     let _ = address;
 }

@@ -48,6 +48,7 @@ mod images;
 mod kernel;
 mod lineages;
 mod output;
+mod owned_request;
 mod plan;
 mod plh;
 mod pool;
@@ -61,8 +62,9 @@ pub use engine::{BlockSize, Columns, Engine, EngineBuilder};
 pub use error::{EngineError, PlhError, RequestError};
 pub use kernel::Backend;
 pub use lineages::{Lineage, Lineages, OwnedLineage};
+pub use owned_request::OwnedRequest;
 pub use plh::{LegacyLineageHash, MAX_POSITION, PositionalLineageHash};
-pub use request::{LegacyRequest, MmRun, OwnedRequest, Request};
+pub use request::{LegacyRequest, MmRun, Request};
 pub use scheme::{ChainSeed, DynamoPlh, DynamoPlhLegacy, Row, SaltRule, Scheme};
 
 /// The example of the README, compiled and run.

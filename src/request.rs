@@ -25,7 +25,7 @@ pub struct MmRun {
 /// let image = [MmRun { mm_hash: 0xa81c_6cb1_5bc5_1918, offset: 1, length: 2 }];
 /// let request = Request::new(&tokens).salt("tenant-7").lora_name("adapter").mm_runs(&image);
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     pub(crate) tokens: &'a [u32],
     pub(crate) lora_name: Option<&'a str>,
@@ -83,84 +83,6 @@ impl<'a> Request<'a> {
     /// name and block size must be those under which `parent` was hashed.
     pub fn resume(self, parent: PositionalLineageHash) -> Self {
         Self { parent: Some(parent), ..self }
-    }
-}
-
-/// A [`Request`] that owns its parts, to be kept in a queue or handed across a binding.
-///
-/// ```
-/// use kvhash::{Engine, Lineages, OwnedRequest, Request};
-///
-/// let queued = [OwnedRequest::new(vec![7; 40]).salt("tenant-7")];
-/// let requests: Vec<Request<'_>> = queued.iter().map(OwnedRequest::as_request).collect();
-/// let mut lineages = Lineages::new();
-/// Engine::builder().build()?.hash(&requests, &mut lineages);
-/// assert_eq!(lineages.get(0)?.plhs().len(), 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnedRequest {
-    tokens: Vec<u32>,
-    lora_name: Option<String>,
-    salt: Option<String>,
-    mm_runs: Vec<MmRun>,
-    block_size: Option<u32>,
-    max_blocks: Option<usize>,
-    parent: Option<PositionalLineageHash>,
-}
-
-impl OwnedRequest {
-    /// See [`Request::new`].
-    pub fn new(tokens: impl Into<Vec<u32>>) -> Self {
-        Self { tokens: tokens.into(), ..Self::default() }
-    }
-
-    /// See [`Request::lora_name`].
-    pub fn lora_name(self, name: impl Into<String>) -> Self {
-        Self { lora_name: Some(name.into()), ..self }
-    }
-
-    /// See [`Request::salt`].
-    pub fn salt(self, salt: impl Into<String>) -> Self {
-        Self { salt: Some(salt.into()), ..self }
-    }
-
-    /// See [`Request::mm_runs`].
-    pub fn mm_runs(self, runs: impl Into<Vec<MmRun>>) -> Self {
-        Self { mm_runs: runs.into(), ..self }
-    }
-
-    /// See [`Request::block_size`].
-    pub fn block_size(self, tokens: u32) -> Self {
-        Self { block_size: Some(tokens), ..self }
-    }
-
-    /// See [`Request::max_blocks`].
-    pub fn max_blocks(self, n: usize) -> Self {
-        Self { max_blocks: Some(n), ..self }
-    }
-
-    /// See [`Request::resume`].
-    pub fn resume(self, parent: PositionalLineageHash) -> Self {
-        Self { parent: Some(parent), ..self }
-    }
-
-    /// The token ids.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    /// The same request, borrowed.
-    pub fn as_request(&self) -> Request<'_> {
-        Request {
-            tokens: &self.tokens,
-            lora_name: self.lora_name.as_deref(),
-            salt: self.salt.as_deref(),
-            mm_runs: &self.mm_runs,
-            block_size: self.block_size,
-            max_blocks: self.max_blocks.unwrap_or(usize::MAX),
-            parent: self.parent,
-        }
     }
 }
 

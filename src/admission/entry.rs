@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::slot::{Sleeper, Slot};
+use super::slot::{Slot, Waiter};
 use super::{Answer, TicketError};
-use crate::fetch::{fetch, fetch_all};
+use crate::fetch::fetch_all_to_write;
 use crate::lineages::OwnedLineage;
-use crate::request::{OwnedRequest, Request};
+use crate::owned_request::OwnedRequest;
+use crate::request::Request;
 
 /// A request, and its answer.
 ///
@@ -51,12 +52,12 @@ impl Entry {
         Self { job: Some(Box::new(job)), slot }
     }
 
-    /// Asks for the lines of the job and the slot.
+    /// Asks for the lines of the job and the slot, which another core wrote and this one will.
     pub(super) fn fetch(&self) {
         if let Some(job) = &self.job {
-            fetch_all(&**job);
+            fetch_all_to_write(&**job);
         }
-        fetch(Arc::as_ptr(&self.slot));
+        fetch_all_to_write(&*self.slot);
     }
 
     /// Whether its ticket was dropped: nobody else has the slot.
@@ -75,25 +76,52 @@ impl Entry {
     }
 
     /// Hands the job over; gives whoever waits for it.
-    fn answer(&mut self) -> Option<Sleeper<'_, Box<Job>>> {
+    fn answer(&mut self) -> Option<Waiter> {
         self.slot.answer(self.job.take()?)
+    }
+
+    /// Hands the job over and lets go of the slot; gives whoever waits for it.
+    fn answered(mut self) -> Option<Sleeper> {
+        self.answer().map(|waiter| Sleeper { slot: Arc::clone(&self.slot), waiter: Some(waiter) })
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        drop(self.answer());
+        if let Some(waiter) = self.answer() {
+            self.slot.wake(waiter);
+        }
+    }
+}
+
+/// Somebody who waits for an answer that is there now. Woken when this is dropped, so that nobody
+/// sleeps on whatever happens in between.
+struct Sleeper {
+    slot: Arc<Slot<Box<Job>>>,
+    waiter: Option<Waiter>,
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.slot.wake(waiter);
+        }
     }
 }
 
 /// Answers all, and then wakes those who wait.
-pub(super) fn answer_all(batch: &mut [Entry]) {
-    let sleepers: Vec<_> = batch.iter_mut().filter_map(Entry::answer).collect();
+///
+/// From the last to the first: whoever is awake and waits for one after the other then finds all
+/// of them, and does not ask for each slot while it is written.
+pub(super) fn answer_all(batch: &mut Vec<Entry>) {
+    let mut sleepers: Vec<Sleeper> = batch.drain(..).rev().filter_map(Entry::answered).collect();
+    // Who came first is woken first.
+    sleepers.reverse();
     drop(sleepers);
 }
 
 /// Answers all with an error.
-pub(super) fn fail_all(batch: &mut [Entry], error: TicketError) {
+pub(super) fn fail_all(batch: &mut Vec<Entry>, error: TicketError) {
     batch.iter_mut().for_each(|entry| entry.job().outcome = Err(error));
     answer_all(batch);
 }

@@ -26,24 +26,26 @@
 //! ```
 
 mod entry;
+mod queue;
 mod slot;
 mod ticket;
+mod waits;
 mod worker;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use crossbeam::channel::{self, Sender, TrySendError};
 use thiserror::Error;
 
 use crate::engine::Engine;
 use crate::error::RequestError;
 use crate::lineages::OwnedLineage;
-use crate::request::OwnedRequest;
+use crate::owned_request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use entry::{Entry, Job};
+use queue::{Queue, Refused};
 use slot::Slot;
 pub use ticket::Ticket;
 use worker::Worker;
@@ -124,6 +126,13 @@ pub enum Rejected {
 }
 
 impl Rejected {
+    fn new(refused: Refused, request: OwnedRequest) -> Self {
+        match refused {
+            Refused::Full => Self::Full(request),
+            Refused::Closed => Self::Closed(request),
+        }
+    }
+
     /// The request.
     pub fn into_request(self) -> OwnedRequest {
         match self {
@@ -155,11 +164,8 @@ pub enum TicketError {
 /// See the [module](self). Dropped, it shuts down.
 pub struct Admission {
     engine: Arc<Engine>,
-    /// `None` once it is shut down.
-    queue: RwLock<Option<Sender<Entry>>>,
+    queue: Arc<Queue<Entry>>,
     aborted: Arc<AtomicBool>,
-    /// How many workers are asleep.
-    asleep: Arc<AtomicUsize>,
     workers: Vec<ThreadId>,
     handles: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -180,22 +186,19 @@ impl Admission {
         if options.largest_batch == 0 {
             return Err(AdmissionError::ZeroBatch);
         }
-        let (sender, receiver) = channel::bounded(options.capacity);
         let engine = Arc::new(engine);
         let mut admission = Self {
             engine: Arc::clone(&engine),
-            queue: RwLock::new(Some(sender)),
+            queue: Arc::new(Queue::new(options.capacity)),
             aborted: Arc::default(),
-            asleep: Arc::default(),
             workers: Vec::new(),
             handles: Mutex::default(),
         };
         for i in 0..options.workers {
             let worker = Worker {
                 engine: Arc::clone(&engine),
-                queue: receiver.clone(),
+                queue: Arc::clone(&admission.queue),
                 aborted: Arc::clone(&admission.aborted),
-                asleep: Arc::clone(&admission.asleep),
                 largest_batch: options.largest_batch,
                 fault: options.fault,
             };
@@ -218,34 +221,30 @@ impl Admission {
     /// [`shutdown`](Self::shutdown) or [`abort`](Self::abort); the request is in the error.
     #[allow(clippy::result_large_err, reason = "the request is given back whole")]
     pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
-        let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(queue) = &*queue else { return Err(Rejected::Closed(request)) };
         // Before anything is made: callers try again and again.
-        if queue.is_full() {
-            return Err(Rejected::Full(request));
+        if let Err(refused) = self.queue.admits() {
+            return Err(Rejected::new(refused, request));
         }
         let room = self.engine.room_for(&request.as_request());
         let slot = Arc::new(Slot::new());
-        let lingers = self.asleep.load(Ordering::Relaxed) == 0;
+        let lingers = !self.queue.has_sleepers();
         let ticket = Ticket { slot: Arc::clone(&slot), lingers, polled: false };
-        match queue.try_send(Entry::new(Job::new(request, room), slot)) {
+        match self.queue.push(Entry::new(Job::new(request, room), slot)) {
             Ok(()) => Ok(ticket),
-            Err(TrySendError::Full(entry)) => Err(Rejected::Full(entry.into_request())),
-            Err(TrySendError::Disconnected(entry)) => Err(Rejected::Closed(entry.into_request())),
+            Err((refused, entry)) => Err(Rejected::new(refused, entry.into_request())),
         }
     }
 
     /// How many requests wait to be taken by a worker.
     pub fn waiting(&self) -> usize {
-        let queue = self.queue.read().unwrap_or_else(PoisonError::into_inner);
-        queue.as_ref().map_or(0, Sender::len)
+        self.queue.len()
     }
 
     /// Accepts no more requests, and returns when all that were accepted are answered. On a thread of
     /// the queue, where wakers run, it returns at once.
     pub fn shutdown(&self) {
         // The workers end when they have taken what is there, since nobody can add to it.
-        drop(self.queue.write().unwrap_or_else(PoisonError::into_inner).take());
+        self.queue.close();
         // A worker would wait for itself, or for one that waits for it.
         if self.workers.contains(&thread::current().id()) {
             return;

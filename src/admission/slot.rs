@@ -10,8 +10,6 @@ use std::task::{Poll, Waker};
 #[cfg(not(kvhash_loom))]
 use std::time::Instant;
 
-use crossbeam::utils::Backoff;
-
 #[cfg(kvhash_loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(kvhash_loom))]
@@ -38,29 +36,12 @@ enum State<T> {
 
 /// Who waits for an answer: whoever asked last.
 #[derive(Debug)]
-enum Waiter {
+#[must_use = "whoever waits has to be woken"]
+pub(super) enum Waiter {
     Nobody,
     /// A thread, on the slot's condition.
     Thread,
     Task(Waker),
-}
-
-/// Somebody who waits for an answer that is there now. Woken when this is dropped, so that nobody
-/// sleeps on whatever happens in between.
-#[derive(Debug)]
-pub(super) struct Sleeper<'a, T> {
-    slot: &'a Slot<T>,
-    task: Option<Waker>,
-}
-
-impl<T> Drop for Sleeper<'_, T> {
-    fn drop(&mut self) {
-        match self.task.take() {
-            // Wakers are the caller's: one that panics costs the others nothing.
-            Some(waker) => _ = survives(|| waker.wake()),
-            None => self.slot.answered.notify_one(),
-        }
-    }
 }
 
 /// That an answer was taken already.
@@ -80,17 +61,23 @@ impl<T> Slot<T> {
     ///
     /// To wake a thread takes longer than to hash a request. So whoever has many answers leaves
     /// all of them first: a thread that waits for one after the other sleeps once.
-    pub(super) fn answer(&self, answer: T) -> Option<Sleeper<'_, T>> {
+    pub(super) fn answer(&self, answer: T) -> Option<Waiter> {
         let mut state = self.lock();
         let State::Waiting(waiter) = &mut *state else { return None };
         let waiter = mem::replace(waiter, Waiter::Nobody);
         *state = State::Answered(answer);
         drop(state);
         self.is_answered.store(true, Ordering::Release);
+        (!matches!(waiter, Waiter::Nobody)).then_some(waiter)
+    }
+
+    /// Wakes whoever waited for the answer, which is there.
+    pub(super) fn wake(&self, waiter: Waiter) {
         match waiter {
-            Waiter::Nobody => None,
-            Waiter::Thread => Some(Sleeper { slot: self, task: None }),
-            Waiter::Task(waker) => Some(Sleeper { slot: self, task: Some(waker) }),
+            Waiter::Nobody => {}
+            Waiter::Thread => self.answered.notify_one(),
+            // Wakers are the caller's: one that panics costs the others nothing.
+            Waiter::Task(waker) => _ = survives(|| waker.wake()),
         }
     }
 
@@ -155,13 +142,9 @@ impl<T> Slot<T> {
         take(&mut state)
     }
 
-    /// Gives the answer a moment to come as long as it `may`: some microseconds, and a turn or two of
-    /// others who want the CPU.
-    pub(super) fn linger(&self, may: impl Fn() -> bool) {
-        let backoff = Backoff::new();
-        while !backoff.is_completed() && !self.is_answered.load(Ordering::Acquire) && may() {
-            backoff.snooze();
-        }
+    /// Whether there is an answer, or was.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_answered.load(Ordering::Acquire)
     }
 
     /// Under the lock nothing panics and nothing of the caller's runs: wakers are made and dropped
@@ -220,7 +203,11 @@ mod orders {
             let slot = loom::sync::Arc::new(Slot::new());
             let worker = {
                 let (slot, drops) = (slot.clone(), drops.clone());
-                loom::thread::spawn(move || drop(slot.answer(Counted(drops))))
+                loom::thread::spawn(move || {
+                    if let Some(waiter) = slot.answer(Counted(drops)) {
+                        slot.wake(waiter);
+                    }
+                })
             };
             ticket(&slot);
             worker.join().unwrap();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::entry::Job;
 use super::slot::{Slot, Taken};
+use super::waits::linger;
 use super::{Answer, TicketError};
 
 /// A claim to the hashes of one request.
@@ -80,7 +81,7 @@ impl Ticket {
 
     fn linger(&self, may: impl Fn() -> bool) {
         if self.lingers {
-            self.slot.linger(may);
+            linger(|| !self.slot.is_answered() && may());
         }
     }
 
