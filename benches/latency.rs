@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::pin::pin;
@@ -228,8 +229,8 @@ fn by_rate(quick: bool) {
     }
 }
 
-/// One thread submits requests as fast as it can make them, some batches under way at any time, and
-/// takes their answers: beside batches of the same size that are ready.
+/// One thread submits requests as fast as it can, some batches under way at any time, and takes their
+/// answers: beside batches of the same size that are ready.
 fn at_saturation(quick: bool) {
     /// Tokens of all prompts together: what the last-level cache holds.
     const TOGETHER: usize = 1 << 20;
@@ -238,50 +239,71 @@ fn at_saturation(quick: bool) {
     /// Batches under way: one is hashed, and others come and go.
     const BATCHES: usize = 4;
 
-    println!("\n| tokens a request | way | ns a request | % of inline |");
+    println!("\n| tokens a request | way | ns a request | inline, % of it |");
     println!("|---|---|---|---|");
-    for tokens in [512, 1024, 2048, 4096, 8192, 32_768] {
+    for tokens in [512, 1024, 2048, 4096, 8192, 16_384, 32_768] {
         let prompts = Shape::text("saturation", TOGETHER / tokens, tokens, 16).make_prompts();
-        let requests: Vec<Request<'_>> =
-            prompts.iter().map(|prompt| Request::new(prompt)).collect();
+        let shared: Vec<Arc<[u32]>> =
+            prompts.iter().map(|prompt| Arc::from(prompt.as_slice())).collect();
+        let requests: Vec<Request<'_>> = shared.iter().map(|prompt| Request::new(prompt)).collect();
         let (batch, most) = (BATCH / tokens, BATCHES * BATCH / tokens);
         let engine = engine();
         let admission =
             Admission::start(self::engine(), options(most).largest_batch(batch)).unwrap();
         check(&prompts[..3], &engine, &admission);
-        let mut lineages = Lineages::new();
-        let mut under_way: VecDeque<Ticket> = VecDeque::new();
-        // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
-        let make = |prompt: &Vec<u32>| {
-            let nothing = black_box(0);
-            OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
+        let lineages = RefCell::new(Lineages::new());
+        let (rounds, repetitions) = if quick { (1, 1) } else { (100, 15) };
+
+        let hash = |batch: &[Request<'_>]| {
+            engine.hash(black_box(batch), black_box(&mut lineages.borrow_mut()));
         };
-        let (rounds, repetitions) = if quick { (1, 1) } else { (30, 40) };
-        let (mut inline, mut submitted) = (Vec::new(), Vec::new());
-        for _ in 0..repetitions {
-            let start = Instant::now();
-            for _ in 0..rounds {
-                for batch in requests.chunks(batch) {
-                    engine.hash(black_box(batch), black_box(&mut lineages));
-                }
+        let mut inline = || {
+            (0..rounds).for_each(|_| requests.chunks(batch).for_each(hash));
+        };
+        // As an answer is: memory of its own for each request.
+        let mut detached = || {
+            for batch in (0..rounds).flat_map(|_| requests.chunks(batch)) {
+                hash(batch);
+                lineages.borrow().iter().for_each(|lineage| {
+                    black_box(lineage.unwrap().detach());
+                });
             }
-            inline.push(start.elapsed());
-            let start = Instant::now();
-            for prompt in prompts.iter().cycle().take(rounds * prompts.len()) {
+        };
+        let submit = |make: &dyn Fn(&Arc<[u32]>) -> OwnedRequest| {
+            let mut under_way: VecDeque<Ticket> = VecDeque::new();
+            for prompt in shared.iter().cycle().take(rounds * shared.len()) {
                 if under_way.len() == most {
                     black_box(under_way.pop_front().unwrap().wait().unwrap());
                 }
                 under_way.push_back(admission.submit(make(prompt)).unwrap());
             }
             under_way.drain(..).for_each(|ticket| drop(black_box(ticket.wait().unwrap())));
-            submitted.push(start.elapsed());
-        }
-        let shortest = |times: &[Duration]| {
-            let time = times.iter().min().unwrap().as_nanos() as f64;
-            time / (rounds * prompts.len()) as f64
         };
-        let (inline, submitted) = (shortest(&inline), shortest(&submitted));
-        println!("| {tokens} | inline | {inline:.0} | |");
-        println!("| {tokens} | admission | {submitted:.0} | {:.0} |", 100.0 * inline / submitted);
+        let mut admitted = || submit(&|prompt| OwnedRequest::shared(Arc::clone(prompt)));
+        // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
+        let mut written = || {
+            submit(&|prompt| {
+                let nothing = black_box(0);
+                OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
+            });
+        };
+        let mut ways: [(&str, &mut dyn FnMut()); 4] = [
+            ("inline", &mut inline),
+            ("inline, each lineage detached", &mut detached),
+            ("admission, tokens shared", &mut admitted),
+            ("admission, tokens written by the submitting thread", &mut written),
+        ];
+        let mut shortest = [Duration::MAX; 4];
+        for _ in 0..repetitions {
+            for ((_, run), shortest) in ways.iter_mut().zip(&mut shortest) {
+                let start = Instant::now();
+                run();
+                *shortest = start.elapsed().min(*shortest);
+            }
+        }
+        let times = shortest.map(|time| time.as_nanos() as f64 / (rounds * shared.len()) as f64);
+        for ((way, _), time) in ways.iter().zip(times) {
+            println!("| {tokens} | {way} | {time:.0} | {:.0} |", 100.0 * times[0] / time);
+        }
     }
 }
