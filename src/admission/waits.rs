@@ -24,7 +24,9 @@ impl Waits {
     pub(super) fn take<T>(&mut self, queue: &Queue<T>, most: usize, batch: &mut Vec<T>) {
         let start = Instant::now();
         let backoff = Backoff::new();
-        while self.last_was_short && queue.is_idle() && start.elapsed() < LONGEST_SPIN {
+        let may_stay = || self.last_was_short && start.elapsed() < LONGEST_SPIN;
+        // Some microseconds in any case: of a few requests that come together it takes the first alone.
+        while queue.is_idle() && (!backoff.is_completed() || may_stay()) {
             // Leaves the CPU to others who want it.
             backoff.snooze();
         }
