@@ -10,8 +10,9 @@
 //!
 //! The room for the hashes is made by whoever submits, and workers hash to it; the request and the
 //! room are freed with the answer. To wake a thread takes longer than to hash a prompt: so a worker looks at
-//! the queue for up to 100 µs as long as requests keep coming that soon, and a thread that waits for
-//! a ticket sleeps only after some microseconds, where workers are awake. Where requests are further apart, workers sleep.
+//! the queue for up to 100 µs as long as requests keep coming that soon, and so does one thread at a time
+//! that waits for a ticket, where workers are awake; others sleep after some microseconds. Where requests
+//! are further apart, workers sleep.
 //!
 //! ```
 //! use kvhash::admission::{Admission, Options};
