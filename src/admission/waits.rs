@@ -12,8 +12,18 @@ use super::queue::Queue;
 /// is at work, so that staying awake never costs more than twice what sleeping would.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
+/// Stays awake as long as it `may`: some microseconds, and a turn or two of others who want the CPU;
+/// where it is to be `long`, up to [`LONGEST_SPIN`].
+fn stay_awake(may: impl Fn() -> bool, long: bool) {
+    let (start, backoff) = (Instant::now(), Backoff::new());
+    while may() && (!backoff.is_completed() || long && start.elapsed() < LONGEST_SPIN) {
+        // Leaves the CPU to others who want it.
+        backoff.snooze();
+    }
+}
+
 /// How a worker waits: awake, as long as what it waits for keeps coming soon. Where requests are far
-/// apart it sleeps at once, and costs nothing.
+/// apart it sleeps after some microseconds: of a few that come together it takes the first alone.
 #[derive(Default)]
 pub(super) struct Waits {
     last_was_short: bool,
@@ -23,29 +33,19 @@ impl Waits {
     /// Takes the next entries that come, up to `most`; none when nothing more can come.
     pub(super) fn take<T>(&mut self, queue: &Queue<T>, most: usize, batch: &mut Vec<T>) {
         let start = Instant::now();
-        let backoff = Backoff::new();
-        let may_stay = || self.last_was_short && start.elapsed() < LONGEST_SPIN;
-        // Some microseconds in any case: of a few requests that come together it takes the first alone.
-        while queue.is_idle() && (!backoff.is_completed() || may_stay()) {
-            // Leaves the CPU to others who want it.
-            backoff.snooze();
-        }
+        stay_awake(|| queue.is_idle(), self.last_was_short);
         queue.take(most, batch);
         self.last_was_short = start.elapsed() < LONGEST_SPIN;
     }
 }
 
-/// Gives something some time to come: as long as it `may`, and a thread of the process at a time up to
-/// [`LONGEST_SPIN`]. More threads than one would keep CPUs from those who work: they stay awake for
-/// some microseconds, and a turn or two of others who want the CPU.
+/// Gives something some time to come, as long as it `may`. One thread of the process at a time stays
+/// awake for long: more would keep CPUs from those who work.
 pub(super) fn linger(may: impl Fn() -> bool) {
-    let start = Instant::now();
-    let backoff = Backoff::new();
-    let seat = Seat::take();
-    let may_stay = || seat.is_some() && start.elapsed() < LONGEST_SPIN;
-    while may() && (!backoff.is_completed() || may_stay()) {
-        // Leaves the CPU to others who want it.
-        backoff.snooze();
+    // Most often it is there.
+    if may() {
+        let seat = Seat::take();
+        stay_awake(may, seat.is_some());
     }
 }
 
