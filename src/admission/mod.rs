@@ -28,7 +28,6 @@
 
 mod entry;
 mod queue;
-mod slot;
 mod ticket;
 mod waits;
 mod worker;
@@ -47,7 +46,6 @@ use crate::owned_request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use entry::{Entry, Job};
 use queue::{Queue, Refused};
-use slot::Slot;
 pub use ticket::Ticket;
 use worker::Worker;
 
@@ -190,7 +188,7 @@ impl Admission {
         let engine = Arc::new(engine);
         let mut admission = Self {
             engine: Arc::clone(&engine),
-            queue: Arc::new(Queue::new(options.capacity)),
+            queue: Arc::new(Queue::new(options.capacity, options.largest_batch)),
             aborted: Arc::default(),
             workers: Vec::new(),
             handles: Mutex::default(),
@@ -200,7 +198,6 @@ impl Admission {
                 engine: Arc::clone(&engine),
                 queue: Arc::clone(&admission.queue),
                 aborted: Arc::clone(&admission.aborted),
-                largest_batch: options.largest_batch,
                 fault: options.fault,
             };
             // Dropped on the way out, the workers that did start are ended.
@@ -227,12 +224,11 @@ impl Admission {
             return Err(Rejected::new(refused, request));
         }
         let room = self.engine.room_for(&request.as_request());
-        let slot = Arc::new(Slot::new());
-        let lingers = !self.queue.has_sleepers();
-        let ticket = Ticket { slot: Arc::clone(&slot), lingers, polled: false };
-        match self.queue.push(Entry::new(Job::new(request, room), slot)) {
+        let (sender, answer) = oneshot::async_channel();
+        let ticket = Ticket::new(answer, !self.queue.has_sleepers());
+        match self.queue.push(Entry::new(Job::new(request, room), sender)) {
             Ok(()) => Ok(ticket),
-            Err((refused, entry)) => Err(Rejected::new(refused, entry.into_request())),
+            Err((refused, entry)) => Err(Rejected::new(refused, entry.job.request)),
         }
     }
 

@@ -1,10 +1,12 @@
 //! What waits for a worker, in the order in which it came.
 //!
-//! One lock, held as long as it takes to put an entry in or to move a batch out. A queue without
-//! a lock hands entries over one by one: each of them is a locked instruction and waits for a line
-//! of the other core, where a batch comes out of here in one go. Figures: `perf/threads.md`.
+//! One lock, held as long as it takes to put an entry in or to exchange two vectors: entries wait
+//! in the batches that they leave in. A queue without a lock hands entries over one by one: each of
+//! them is a locked instruction and waits for a line of the other core, where a worker reads a
+//! batch of this one from its first to its last byte. Figures: `perf/threads.md`.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(not(kvhash_loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -13,10 +15,14 @@ use crossbeam::utils::CachePadded;
 #[cfg(kvhash_loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
+/// How many empty batches are kept at the most, to be filled again.
+const SPARE_BATCHES: usize = 8;
+
 /// A bounded queue that any number of threads put entries into, and workers take batches from.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     capacity: usize,
+    largest_batch: usize,
     state: CachePadded<Mutex<State<T>>>,
     /// Tells workers that sleep.
     came: Condvar,
@@ -25,7 +31,11 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    entries: VecDeque<T>,
+    /// All but the last are full.
+    batches: VecDeque<Vec<T>>,
+    /// How many entries there are in them.
+    waiting: usize,
+    spare: Vec<Vec<T>>,
     is_closed: bool,
     /// How many workers are asleep, or on their way back.
     asleep: usize,
@@ -49,10 +59,18 @@ pub(super) enum Refused {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new(capacity: usize) -> Self {
-        let state = State { entries: VecDeque::new(), is_closed: false, asleep: 0, called: 0 };
+    pub(super) fn new(capacity: usize, largest_batch: usize) -> Self {
+        let state = State {
+            batches: VecDeque::new(),
+            waiting: 0,
+            spare: Vec::new(),
+            is_closed: false,
+            asleep: 0,
+            called: 0,
+        };
         Self {
             capacity,
+            largest_batch,
             state: CachePadded::new(Mutex::new(state)),
             came: Condvar::new(),
             glance: Glance::default(),
@@ -90,11 +108,12 @@ impl<T> Queue<T> {
     /// Puts an entry in. Gives it back where it is refused.
     pub(super) fn push(&self, entry: T) -> Result<(), (Refused, T)> {
         let mut state = self.lock();
-        if let Err(refused) = self.admits_beside(state.entries.len(), state.is_closed) {
+        if let Err(refused) = self.admits_beside(state.waiting, state.is_closed) {
             return Err((refused, entry));
         }
-        state.entries.push_back(entry);
-        self.glance.waiting.store(state.entries.len(), Ordering::Relaxed);
+        self.last_batch(&mut state).push(entry);
+        state.waiting += 1;
+        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
         // To call takes microseconds: nobody is called twice.
         let calls = state.asleep > state.called;
         state.called += usize::from(calls);
@@ -103,6 +122,15 @@ impl<T> Queue<T> {
             self.came.notify_one();
         }
         Ok(())
+    }
+
+    /// The batch that the next entry goes to.
+    fn last_batch<'a>(&self, state: &'a mut State<T>) -> &'a mut Vec<T> {
+        if state.batches.back().is_none_or(|last| last.len() >= self.largest_batch) {
+            let batch = state.spare.pop().unwrap_or_default();
+            state.batches.push_back(batch);
+        }
+        state.batches.back_mut().expect("a batch that is not full")
     }
 
     /// Takes in no more.
@@ -114,22 +142,26 @@ impl<T> Queue<T> {
         self.came.notify_all();
     }
 
-    /// Moves up to `most` entries to the end of a batch. Sleeps until there are any; there is none
-    /// once the queue is closed and empty.
-    pub(super) fn take(&self, most: usize, batch: &mut Vec<T>) {
+    /// Exchanges an empty batch for the next one. Sleeps until there is one; there is none once the
+    /// queue is closed and empty.
+    pub(super) fn take(&self, batch: &mut Vec<T>) {
         let mut state = self.lock();
-        if state.entries.is_empty() && !state.is_closed {
+        if state.waiting == 0 && !state.is_closed {
             state = self.sleep(state);
         }
-        let count = most.min(state.entries.len());
-        batch.extend(state.entries.drain(..count));
-        self.glance.waiting.store(state.entries.len(), Ordering::Relaxed);
+        let Some(next) = state.batches.pop_front() else { return };
+        state.waiting -= next.len();
+        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
+        let empty = mem::replace(batch, next);
+        if state.spare.len() < SPARE_BATCHES {
+            state.spare.push(empty);
+        }
     }
 
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         state.asleep += 1;
         self.glance.has_sleepers.store(true, Ordering::Relaxed);
-        while state.entries.is_empty() && !state.is_closed {
+        while state.waiting == 0 && !state.is_closed {
             state = self.came.wait(state).unwrap_or_else(|error| error.into_inner());
             // Whoever comes back answers one call, even where it was not the one that was meant.
             state.called = state.called.saturating_sub(1);
@@ -150,28 +182,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_out_in_order_and_no_more_than_asked_for() {
-        let queue = Queue::new(3);
+    fn entries_come_out_in_order_and_no_more_than_a_batch() {
+        let queue = Queue::new(5, 2);
         assert!(queue.is_idle());
-        for entry in 1..=3 {
+        for entry in 1..=5 {
             assert_eq!(queue.admits(), Ok(()));
             assert_eq!(queue.push(entry), Ok(()));
         }
-        assert_eq!((queue.len(), queue.admits()), (3, Err(Refused::Full)));
-        assert_eq!(queue.push(4), Err((Refused::Full, 4)));
-        let mut batch = vec![0];
-        queue.take(2, &mut batch);
-        assert_eq!(batch, [0, 1, 2]);
-        assert_eq!(queue.push(5), Ok(()));
+        assert_eq!((queue.len(), queue.admits()), (5, Err(Refused::Full)));
+        assert_eq!(queue.push(6), Err((Refused::Full, 6)));
+        let mut batch = Vec::new();
+        let mut next = || {
+            batch.clear();
+            queue.take(&mut batch);
+            batch.clone()
+        };
+        assert_eq!(next(), [1, 2]);
+        // A batch that is not full is added to; one that was taken is filled again.
+        assert_eq!(queue.push(7), Ok(()));
+        assert_eq!(queue.push(8), Ok(()));
         assert!(!queue.is_idle());
         queue.close();
         assert_eq!(queue.admits(), Err(Refused::Closed));
-        assert_eq!(queue.push(6), Err((Refused::Closed, 6)));
-        queue.take(usize::MAX, &mut batch);
-        assert_eq!((batch, queue.len()), (vec![0, 1, 2, 3, 5], 0));
-        let mut rest = Vec::new();
-        queue.take(1, &mut rest);
-        assert!(rest.is_empty() && !queue.is_idle());
+        assert_eq!(queue.push(9), Err((Refused::Closed, 9)));
+        assert_eq!([next(), next(), next()], [vec![3, 4], vec![5, 7], vec![8]]);
+        assert_eq!((queue.len(), next()), (0, vec![]));
+        assert!(!queue.is_idle());
+    }
+
+    #[test]
+    fn few_batches_are_kept() {
+        let queue = Queue::new(100, 1);
+        (0..100).for_each(|entry| queue.push(entry).unwrap());
+        let mut batch = Vec::new();
+        for _ in 0..100 {
+            batch.clear();
+            queue.take(&mut batch);
+        }
+        let state = queue.lock();
+        assert_eq!((state.spare.len(), state.batches.len()), (SPARE_BATCHES, 0));
     }
 }
 
@@ -183,25 +232,25 @@ mod orders {
 
     use super::*;
 
-    /// What a worker takes until the queue is closed, in batches of up to `most`.
-    fn take_all(queue: &Queue<u32>, most: usize) -> Vec<u32> {
-        let mut taken = Vec::new();
+    /// What a worker takes until the queue is closed.
+    fn take_all(queue: &Queue<u32>) -> Vec<u32> {
+        let (mut taken, mut batch) = (Vec::new(), Vec::new());
         loop {
-            let before = taken.len();
-            queue.take(most, &mut taken);
-            if taken.len() == before {
+            queue.take(&mut batch);
+            if batch.is_empty() {
                 return taken;
             }
+            taken.append(&mut batch);
         }
     }
 
     #[test]
     fn a_worker_takes_all_that_two_put_in() {
         loom::model(|| {
-            let queue = Arc::new(Queue::new(2));
+            let queue = Arc::new(Queue::new(2, 2));
             let worker = {
                 let queue = queue.clone();
-                thread::spawn(move || take_all(&queue, 2))
+                thread::spawn(move || take_all(&queue))
             };
             let other = {
                 let queue = queue.clone();
@@ -219,10 +268,10 @@ mod orders {
     #[test]
     fn two_workers_take_each_entry_once_and_both_end() {
         loom::model(|| {
-            let queue = Arc::new(Queue::new(2));
+            let queue = Arc::new(Queue::new(2, 1));
             let workers = [(); 2].map(|()| {
                 let queue = queue.clone();
-                thread::spawn(move || take_all(&queue, 1))
+                thread::spawn(move || take_all(&queue))
             });
             queue.push(1).unwrap();
             queue.push(2).unwrap();

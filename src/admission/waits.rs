@@ -30,11 +30,11 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Takes the next entries that come, up to `most`; none when nothing more can come.
-    pub(super) fn take<T>(&mut self, queue: &Queue<T>, most: usize, batch: &mut Vec<T>) {
+    /// Takes the next entries that come; none when nothing more can come.
+    pub(super) fn take<T>(&mut self, queue: &Queue<T>, batch: &mut Vec<T>) {
         let start = Instant::now();
         stay_awake(|| queue.is_idle(), self.last_was_short);
-        queue.take(most, batch);
+        queue.take(batch);
         self.last_was_short = start.elapsed() < LONGEST_SPIN;
     }
 }
@@ -75,13 +75,13 @@ mod tests {
 
     fn next(waits: &mut Waits, queue: &Queue<()>) -> usize {
         let mut batch = Vec::new();
-        waits.take(queue, 1, &mut batch);
+        waits.take(queue, &mut batch);
         batch.len()
     }
 
     #[test]
     fn a_worker_stays_awake_while_requests_come_soon() {
-        let (queue, mut waits) = (Queue::new(1), Waits::default());
+        let (queue, mut waits) = (Queue::new(1, 1), Waits::default());
         // What is there at once was a short wait, unless something came between.
         while !waits.last_was_short {
             queue.push(()).unwrap();

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::TicketError;
-use super::entry::{Entry, answer_all, fail_all};
+use super::entry::{Entry, answer_all, fail_all, survives};
 use super::queue::Queue;
-use super::slot::survives;
 use super::waits::Waits;
 use crate::engine::Engine;
 use crate::lineages::OwnedLineage;
@@ -23,7 +22,6 @@ pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Arc<Queue<Entry>>,
     pub(super) aborted: Arc<AtomicBool>,
-    pub(super) largest_batch: usize,
     pub(super) fault: Option<fn(&OwnedRequest)>,
 }
 
@@ -34,11 +32,10 @@ impl Worker {
         let mut batch = Vec::new();
         let mut waits = Waits::default();
         loop {
-            waits.take(&self.queue, self.largest_batch, &mut batch);
+            waits.take(&self.queue, &mut batch);
             if batch.is_empty() {
                 return;
             }
-            batch.iter().for_each(Entry::fetch);
             batch.retain(|entry| !entry.is_cancelled());
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
@@ -56,18 +53,18 @@ impl Worker {
     /// Hashes a batch to where its answers stay.
     fn hash(&self, batch: &mut [Entry], plans: &mut Vec<Planned>, memory: &mut Memory) {
         if let Some(fault) = self.fault {
-            batch.iter_mut().for_each(|entry| fault(&entry.job().request));
+            batch.iter_mut().for_each(|entry| fault(&entry.job.request));
         }
         let mut requests: Vec<Request<'_>> = Vec::with_capacity(batch.len());
         let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(batch.len());
         for entry in &mut *batch {
-            let (request, room) = entry.job().parts();
+            let (request, room) = entry.job.parts();
             requests.push(request);
             rooms.push(room);
         }
         self.engine.hash_apart(&requests, &mut rooms, plans, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
-            entry.job().outcome = plan.map(|_| ()).map_err(TicketError::from);
+            entry.job.end(plan.map(|_| ()));
         }
     }
 }
