@@ -107,7 +107,11 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
     // In requests of 64 tokens a block those that are large go in pieces. Some of each kind fail.
     let requests: Vec<OwnedRequest> = (0..90)
         .map(|i| {
-            let request = OwnedRequest::new(&tokens[i..i + [40_000 - i, 700, 64, 3, 5000][i % 5]]);
+            let tokens = &tokens[i..i + [40_000 - i, 700, 64, 3, 5000][i % 5]];
+            let request = match i % 2 {
+                0 => OwnedRequest::new(tokens),
+                _ => OwnedRequest::shared(tokens.into()),
+            };
             match i % 7 {
                 0 => request.salt(format!("tenant {i}")),
                 1 => request.mm_runs([run(1, 60)]),
@@ -249,6 +253,20 @@ fn a_ticket_is_a_future_that_wakes_its_last_waker() {
     // And from beginning to end.
     let answer = block_on(admission.submit(OwnedRequest::new([5; 9])).unwrap());
     assert_eq!(rows(&answer.unwrap()), reference(&[5; 9], None));
+}
+
+#[test]
+fn asking_leaves_the_waker_in_place() {
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let (mut ticket, gate) = keep_busy(&admission);
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    assert!(poll_once(&mut ticket, &Waker::from(Arc::clone(&count))).is_pending());
+    assert_eq!(ticket.try_take(), None);
+    drop(gate);
+    admission.shutdown();
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    assert!(ticket.try_take().unwrap().is_ok());
 }
 
 #[test]

@@ -76,9 +76,11 @@ impl Entry {
     }
 }
 
-/// Answers all, in the order in which they came.
+/// Answers all, from the last to the first: a thread that waits for one after the other sleeps on the
+/// first, and is woken when all are there. To wake it sooner takes longer than to hash a prompt, and the
+/// rest would wait for that.
 pub(super) fn answer_all(batch: &mut Vec<Entry>) {
-    batch.drain(..).for_each(Entry::answer);
+    batch.drain(..).rev().for_each(Entry::answer);
 }
 
 /// Answers all with an error.
@@ -91,4 +93,24 @@ pub(super) fn fail_all(batch: &mut Vec<Entry>, error: TicketError) {
 /// again.
 pub(super) fn survives(function: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(function)).map_err(mem::forget).is_ok()
+}
+
+#[cfg(all(test, not(kvhash_loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+
+    #[test]
+    fn room_that_was_never_filled_is_no_answer() {
+        let job = || {
+            let request = OwnedRequest::new([7; 40]);
+            let room = Engine::builder().build().unwrap().room_for(&request.as_request());
+            assert_eq!(room.plhs().len(), 2);
+            Job::new(request, room)
+        };
+        assert_eq!(job().into_answer(), Err(TicketError::Panicked));
+        let mut hashed = job();
+        hashed.end(Ok(()));
+        assert!(hashed.into_answer().is_ok());
+    }
 }
