@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -537,14 +537,15 @@ fn under_load_everything_is_answered_once() {
     let each = requests_under_load().div_ceil(THREADS);
     let [hashed, failed, panicked, cancelled, closed] = [(); 5].map(|()| AtomicUsize::new(0));
     let submitted = AtomicUsize::new(0);
+    let dropped = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let counts = [&hashed, &failed, &panicked, &cancelled, &closed];
-            let (admission, submitted) = (&admission, &submitted);
+            let (admission, submitted, dropped) = (&admission, &submitted, &dropped);
             scope.spawn(move || {
                 // Ends the wait below, too, where a thread fails.
                 let _all = AllOnPanic(submitted, THREADS * each);
-                submit_all(thread, each, admission, counts, submitted);
+                submit_all(thread, each, admission, counts, submitted, dropped);
             });
         }
         scope.spawn(|| {
@@ -558,6 +559,7 @@ fn under_load_everything_is_answered_once() {
     let counts = [hashed, failed, panicked, cancelled, closed].map(AtomicUsize::into_inner);
     assert_eq!(counts.iter().sum::<usize>(), THREADS * each, "{counts:?}");
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    assert!(dropped.into_inner().unwrap().iter().all(|held| held.upgrade().is_none()), "leaked");
 }
 
 /// Counts all requests as submitted where a thread panics.
@@ -577,6 +579,7 @@ fn submit_all(
     admission: &Admission,
     [hashed, failed, panicked, cancelled, closed]: [&AtomicUsize; 5],
     submitted: &AtomicUsize,
+    dropped: &Mutex<Vec<Weak<[u32]>>>,
 ) {
     let count = |counter: &AtomicUsize| counter.fetch_add(1, Ordering::Relaxed);
     let random = splitmix64(thread as u64, 4 * each, 1 << 32);
@@ -589,7 +592,9 @@ fn submit_all(
         if panics {
             tokens.insert(0, PANIC);
         }
-        let mut request = OwnedRequest::new(tokens.clone()).salt(salt.as_str());
+        let shared: Arc<[u32]> = tokens.as_slice().into();
+        let held = Arc::downgrade(&shared);
+        let mut request = OwnedRequest::shared(shared).salt(salt.as_str());
         if bad {
             request = request.mm_runs([MmRun { mm_hash: 1, offset: 7, length: 0 }]);
         }
@@ -606,9 +611,16 @@ fn submit_all(
             thread::yield_now();
         };
         let answer = match dice[3] % 8 {
+            // Whatever its worker does in the meantime: never waited for, with a waker, after a wait.
             0 => {
+                match dice[3] / 8 % 3 {
+                    0 => {}
+                    1 => _ = poll_once(&mut ticket, &Waker::from(Arc::new(Keeps(())))),
+                    _ => _ = ticket.wait_timeout(Duration::from_micros(u64::from(dice[3] % 20))),
+                }
                 drop(ticket);
                 count(cancelled);
+                dropped.lock().unwrap().push(held);
                 continue;
             }
             1 => match ticket.wait_timeout(Duration::from_micros(u64::from(dice[3] % 100))) {

@@ -1,10 +1,8 @@
 //! A request on its way through the queue.
 
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use oneshot::Sender;
-
+use super::slot::{Slot, Waiter};
 use super::{Answer, TicketError};
 use crate::error::RequestError;
 use crate::lineages::OwnedLineage;
@@ -41,6 +39,11 @@ impl Job {
         self.outcome = Some(outcome.map_err(|error| Box::new(error.into())));
     }
 
+    /// Says why it has none.
+    fn fail(&mut self, error: TicketError) {
+        self.outcome = Some(Err(Box::new(error)));
+    }
+
     /// The answer. The request is freed.
     pub(super) fn into_answer(self) -> Answer {
         match self.outcome {
@@ -51,52 +54,88 @@ impl Job {
     }
 }
 
-/// A job in the queue. Where it is dropped before it is answered, its ticket says that a panic ended
-/// it.
+/// A job in the queue. However it leaves, its ticket is answered.
 pub(super) struct Entry {
-    pub(super) job: Job,
-    ticket: Sender<Job>,
+    /// `None` once it is answered, or given back.
+    job: Option<Job>,
+    slot: Arc<Slot<Job>>,
 }
 
 impl Entry {
-    pub(super) fn new(job: Job, ticket: Sender<Job>) -> Self {
-        Self { job, ticket }
+    pub(super) fn new(job: Job, slot: Arc<Slot<Job>>) -> Self {
+        Self { job: Some(job), slot }
     }
 
-    /// Whether its ticket was dropped.
+    /// Whether its ticket was dropped: nobody else has the slot.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.ticket.is_closed()
+        Arc::strong_count(&self.slot) == 1
     }
 
-    /// Hands the job over, and wakes whoever waits for it.
-    fn answer(self) {
-        // Where the ticket was dropped, so is the job. Wakers are the caller's: one that panics costs
-        // the others nothing.
-        _ = survives(|| drop(self.ticket.send(self.job)));
+    /// The job, as long as it is not answered.
+    pub(super) fn job(&mut self) -> &mut Job {
+        self.job.as_mut().expect("an entry that is not answered")
+    }
+
+    /// The request, which was not accepted.
+    pub(super) fn into_request(mut self) -> OwnedRequest {
+        self.job.take().expect("an entry that is not answered").request
+    }
+
+    /// Hands the job over; gives whoever waits for it.
+    fn answer(&mut self) -> Option<Waiter> {
+        self.slot.answer(self.job.take()?)
+    }
+
+    /// Hands the job over and lets go of the slot; gives whoever waits for it.
+    fn answered(mut self) -> Option<Sleeper> {
+        self.answer().map(|waiter| Sleeper { slot: Arc::clone(&self.slot), waiter: Some(waiter) })
     }
 }
 
-/// Answers all, from the last to the first: a thread that waits for one after the other sleeps on the
-/// first, and is woken when all are there. To wake it sooner takes longer than to hash a prompt, and the
-/// rest would wait for that.
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.answer() {
+            self.slot.wake(waiter);
+        }
+    }
+}
+
+/// Somebody who waits for an answer that is there now. Woken when this is dropped, so that nobody
+/// sleeps on whatever happens in between.
+struct Sleeper {
+    slot: Arc<Slot<Job>>,
+    waiter: Option<Waiter>,
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.slot.wake(waiter);
+        }
+    }
+}
+
+/// Answers all, and then wakes those who wait.
+///
+/// From the last to the first: whoever is awake and waits for one after the other then finds all
+/// of them, and does not ask for each slot while it is written.
 pub(super) fn answer_all(batch: &mut Vec<Entry>) {
-    batch.drain(..).rev().for_each(Entry::answer);
+    let mut sleepers: Vec<Sleeper> = batch.drain(..).rev().filter_map(Entry::answered).collect();
+    // Who came first is woken first.
+    sleepers.reverse();
+    drop(sleepers);
 }
 
 /// Answers all with an error.
 pub(super) fn fail_all(batch: &mut Vec<Entry>, error: TicketError) {
-    batch.iter_mut().for_each(|entry| entry.job.outcome = Some(Err(Box::new(error))));
+    batch.iter_mut().for_each(|entry| entry.job().fail(error));
     answer_all(batch);
-}
-
-/// Whether a function ended without a panic. What it panicked with is leaked: dropped, it might panic
-/// again.
-pub(super) fn survives(function: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(function)).map_err(mem::forget).is_ok()
 }
 
 #[cfg(all(test, not(kvhash_loom)))]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::engine::Engine;
 
@@ -112,5 +151,22 @@ mod tests {
         let mut hashed = job();
         hashed.end(Ok(()));
         assert!(hashed.into_answer().is_ok());
+    }
+
+    #[test]
+    fn an_entry_that_is_dropped_has_no_hashes_and_wakes_its_ticket() {
+        let engine = Engine::builder().build().unwrap();
+        let request = OwnedRequest::new([7; 40]);
+        let room = engine.room_for(&request.as_request());
+        let slot = Arc::new(Slot::new());
+        let entry = Entry::new(Job::new(request, room), Arc::clone(&slot));
+        assert!(!entry.is_cancelled());
+        std::thread::scope(|scope| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let waiting = scope.spawn(move || slot.wait_until(deadline));
+            drop(entry);
+            let job = waiting.join().unwrap().unwrap().expect("an answer");
+            assert_eq!(job.into_answer(), Err(TicketError::Panicked));
+        });
     }
 }

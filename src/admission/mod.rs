@@ -6,7 +6,8 @@
 //! is to do, the larger the batches are.
 //!
 //! Every request that was accepted is answered exactly once: with its hashes, with its error, or
-//! with the reason that there are none. The queue is bounded; what does not fit is given back.
+//! with the reason that there are none. The queue is bounded; what does not fit is given back. Wakers
+//! run on threads of the queue: one that waits for a ticket may wait for ever.
 //!
 //! The room for the hashes is made by whoever submits, and workers hash to it; the request and the
 //! room are freed with the answer. To wake a thread takes longer than to hash a prompt: so a worker looks at
@@ -28,6 +29,7 @@
 
 mod entry;
 mod queue;
+mod slot;
 mod ticket;
 mod waits;
 mod worker;
@@ -46,6 +48,7 @@ use crate::owned_request::OwnedRequest;
 use crate::scheme::DynamoPlh;
 use entry::{Entry, Job};
 use queue::{Queue, Refused};
+use slot::Slot;
 pub use ticket::Ticket;
 use worker::Worker;
 
@@ -224,11 +227,12 @@ impl Admission {
             return Err(Rejected::new(refused, request));
         }
         let room = self.engine.room_for(&request.as_request());
-        let (sender, answer) = oneshot::async_channel();
-        let ticket = Ticket::new(answer, !self.queue.has_sleepers());
-        match self.queue.push(Entry::new(Job::new(request, room), sender)) {
+        let slot = Arc::new(Slot::new());
+        let lingers = !self.queue.has_sleepers();
+        let ticket = Ticket { slot: Arc::clone(&slot), lingers, polled: false };
+        match self.queue.push(Entry::new(Job::new(request, room), slot)) {
             Ok(()) => Ok(ticket),
-            Err((refused, entry)) => Err(Rejected::new(refused, entry.job.request)),
+            Err((refused, entry)) => Err(Rejected::new(refused, entry.into_request())),
         }
     }
 

@@ -17,8 +17,9 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 
 /// How many empty batches are kept at the most, to be filled again.
 const SPARE_BATCHES: usize = 8;
-/// How many entries they have room for at the most: what one burst made larger is given back.
-const LARGEST_SPARE: usize = 1024;
+/// For how many entries room is kept in a batch, and in what a worker has for each of them: what one
+/// burst made larger is given back.
+pub(super) const ENTRIES_KEPT: usize = 1024;
 
 /// A bounded queue that any number of threads put entries into, and workers take batches from.
 #[derive(Debug)]
@@ -129,7 +130,8 @@ impl<T> Queue<T> {
     /// The batch that the next entry goes to.
     fn last_batch<'a>(&self, state: &'a mut State<T>) -> &'a mut Vec<T> {
         if state.batches.back().is_none_or(|last| last.len() >= self.largest_batch) {
-            let batch = state.spare.pop().unwrap_or_default();
+            let room = self.largest_batch.min(ENTRIES_KEPT);
+            let batch = state.spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
             state.batches.push_back(batch);
         }
         state.batches.back_mut().expect("a batch that is not full")
@@ -155,9 +157,11 @@ impl<T> Queue<T> {
         state.waiting -= next.len();
         self.glance.waiting.store(state.waiting, Ordering::Relaxed);
         let empty = mem::replace(batch, next);
-        if state.spare.len() < SPARE_BATCHES && empty.capacity() <= LARGEST_SPARE {
-            state.spare.push(empty);
+        if state.spare.len() < SPARE_BATCHES {
+            return state.spare.push(empty);
         }
+        // It is freed without the lock.
+        drop(state);
     }
 
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
@@ -213,20 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn few_batches_are_kept_and_no_large_ones() {
-        for (largest_batch, spare) in [(1, SPARE_BATCHES), (LARGEST_SPARE + 1, 1)] {
-            let queue = Queue::new(usize::MAX, largest_batch);
-            (0..20 * largest_batch).for_each(|entry| queue.push(entry).unwrap());
-            let mut batch = Vec::new();
-            for _ in 0..20 {
-                batch.clear();
-                queue.take(&mut batch);
-                assert_eq!(batch.len(), largest_batch);
-            }
-            let state = queue.lock();
-            // The batch that was brought along the first time has room for nothing.
-            assert_eq!((state.spare.len(), state.batches.len()), (spare, 0));
+    fn few_batches_are_kept() {
+        let queue = Queue::new(100, 1);
+        (0..100).for_each(|entry| queue.push(entry).unwrap());
+        let mut batch = Vec::new();
+        for _ in 0..100 {
+            batch.clear();
+            queue.take(&mut batch);
+            assert_eq!(batch.capacity(), 1);
         }
+        let state = queue.lock();
+        assert_eq!((state.spare.len(), state.batches.len()), (SPARE_BATCHES, 0));
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::TicketError;
-use super::entry::{Entry, answer_all, fail_all, survives};
-use super::queue::Queue;
+use super::entry::{Entry, answer_all, fail_all};
+use super::queue::{ENTRIES_KEPT, Queue};
+use super::slot::survives;
 use super::waits::Waits;
 use crate::engine::Engine;
 use crate::lineages::OwnedLineage;
@@ -47,24 +48,27 @@ impl Worker {
                 fail_all(&mut batch, TicketError::Panicked);
             }
             memory.shrink_past(BYTES_KEPT);
+            batch.shrink_to(ENTRIES_KEPT);
+            plans.truncate(ENTRIES_KEPT);
+            plans.shrink_to(ENTRIES_KEPT);
         }
     }
 
     /// Hashes a batch to where its answers stay.
     fn hash(&self, batch: &mut [Entry], plans: &mut Vec<Planned>, memory: &mut Memory) {
         if let Some(fault) = self.fault {
-            batch.iter_mut().for_each(|entry| fault(&entry.job.request));
+            batch.iter_mut().for_each(|entry| fault(&entry.job().request));
         }
         let mut requests: Vec<Request<'_>> = Vec::with_capacity(batch.len());
         let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(batch.len());
         for entry in &mut *batch {
-            let (request, room) = entry.job.parts();
+            let (request, room) = entry.job().parts();
             requests.push(request);
             rooms.push(room);
         }
         self.engine.hash_apart(&requests, &mut rooms, plans, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
-            entry.job.end(plan.map(|_| ()));
+            entry.job().end(plan.map(|_| ()));
         }
     }
 }
