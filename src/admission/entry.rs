@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::slot::{Slot, Waiter};
 use super::{Answer, TicketError};
 use crate::error::RequestError;
+use crate::fetch::fetch_all_to_write;
 use crate::lineages::OwnedLineage;
 use crate::owned_request::OwnedRequest;
 use crate::request::Request;
@@ -57,13 +58,21 @@ impl Job {
 /// A job in the queue. However it leaves, its ticket is answered.
 pub(super) struct Entry {
     /// `None` once it is answered, or given back.
-    job: Option<Job>,
-    slot: Arc<Slot<Job>>,
+    job: Option<Box<Job>>,
+    slot: Arc<Slot<Box<Job>>>,
 }
 
 impl Entry {
-    pub(super) fn new(job: Job, slot: Arc<Slot<Job>>) -> Self {
-        Self { job: Some(job), slot }
+    pub(super) fn new(job: Job, slot: Arc<Slot<Box<Job>>>) -> Self {
+        Self { job: Some(Box::new(job)), slot }
+    }
+
+    /// Asks for the lines of the job and the slot, which another core wrote and this one will.
+    pub(super) fn fetch(&self) {
+        if let Some(job) = &self.job {
+            fetch_all_to_write(&**job);
+        }
+        fetch_all_to_write(&*self.slot);
     }
 
     /// Whether its ticket was dropped: nobody else has the slot.
@@ -103,7 +112,7 @@ impl Drop for Entry {
 /// Somebody who waits for an answer that is there now. Woken when this is dropped, so that nobody
 /// sleeps on whatever happens in between.
 struct Sleeper {
-    slot: Arc<Slot<Job>>,
+    slot: Arc<Slot<Box<Job>>>,
     waiter: Option<Waiter>,
 }
 

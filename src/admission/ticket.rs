@@ -20,7 +20,7 @@ use super::{Answer, TicketError};
 #[derive(Debug)]
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
-    pub(super) slot: Arc<Slot<Job>>,
+    pub(super) slot: Arc<Slot<Box<Job>>>,
     /// Whether no worker slept when the request came: its answer may be there in a moment. To fall
     /// asleep and be woken takes longer, and whoever wakes has less time to hash. A worker that sleeps
     /// is better made room for.
@@ -110,7 +110,7 @@ impl Drop for Ticket {
     }
 }
 
-fn answer_of(job: Result<Job, Taken>) -> Answer {
+fn answer_of(job: Result<Box<Job>, Taken>) -> Answer {
     job?.into_answer()
 }
 

@@ -37,6 +37,7 @@ impl Worker {
             if batch.is_empty() {
                 return;
             }
+            batch.iter().for_each(Entry::fetch);
             batch.retain(|entry| !entry.is_cancelled());
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
