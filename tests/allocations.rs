@@ -3,7 +3,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::splitmix64;
 use kvhash::admission::{Admission, Options};
@@ -125,4 +125,36 @@ fn a_warm_arena_is_enough() {
     }
     drop(admission);
     assert!(held() < 64 << 10, "{} bytes", held());
+    a_burst_is_given_back();
+}
+
+/// As long as it is not set, a worker waits.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Neither the queue nor its worker keeps the room of a batch of 100,000 requests: 2 MB of entries and 4 of
+/// plans. Their order, 1.6 MB, is of what a worker may keep.
+fn a_burst_is_given_back() {
+    const BURST: usize = 100_000;
+    let before = HELD.load(Ordering::Relaxed);
+    let held = || HELD.load(Ordering::Relaxed).saturating_sub(before);
+    let options = Options::default().capacity(BURST).largest_batch(BURST).fault(|_| {
+        while !OPEN.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    });
+    let admission = Admission::start(Engine::builder().build().unwrap(), options).unwrap();
+    let submit = || admission.submit(OwnedRequest::new([])).unwrap();
+    let first = submit();
+    while admission.waiting() > 0 {
+        std::thread::yield_now();
+    }
+    let burst: Vec<_> = (0..BURST).map(|_| submit()).collect();
+    OPEN.store(true, Ordering::Relaxed);
+    assert!(first.wait().is_ok() && burst.into_iter().all(|ticket| ticket.wait().is_ok()));
+    // The worker answers, and then gives back.
+    let start = std::time::Instant::now();
+    while held() > 2 << 20 && start.elapsed().as_secs() < 10 {
+        std::thread::yield_now();
+    }
+    assert!(held() < 2 << 20, "{} bytes", held());
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::slot::{Slot, Waiter};
 use super::{Answer, TicketError};
-use crate::error::RequestError;
 use crate::fetch::fetch_all_to_write;
 use crate::lineages::OwnedLineage;
 use crate::owned_request::OwnedRequest;
@@ -36,13 +35,8 @@ impl Job {
     }
 
     /// Says that its room has its hashes, or why not.
-    pub(super) fn end(&mut self, outcome: Result<(), RequestError>) {
-        self.outcome = Some(outcome.map_err(|error| Box::new(error.into())));
-    }
-
-    /// Says why it has none.
-    fn fail(&mut self, error: TicketError) {
-        self.outcome = Some(Err(Box::new(error)));
+    pub(super) fn end(&mut self, outcome: Result<(), TicketError>) {
+        self.outcome = Some(outcome.map_err(Box::new));
     }
 
     /// The answer. The request is freed.
@@ -137,7 +131,7 @@ pub(super) fn answer_all(batch: &mut Vec<Entry>) {
 
 /// Answers all with an error.
 pub(super) fn fail_all(batch: &mut Vec<Entry>, error: TicketError) {
-    batch.iter_mut().for_each(|entry| entry.job().fail(error));
+    batch.iter_mut().for_each(|entry| entry.job().end(Err(error)));
     answer_all(batch);
 }
 
@@ -167,6 +161,7 @@ mod tests {
         let engine = Engine::builder().build().unwrap();
         let request = OwnedRequest::new([7; 40]);
         let room = engine.room_for(&request.as_request());
+        assert_eq!(room.plhs().len(), 2);
         let slot = Arc::new(Slot::new());
         let entry = Entry::new(Job::new(request, room), Arc::clone(&slot));
         assert!(!entry.is_cancelled());

@@ -69,7 +69,7 @@ impl Worker {
         }
         self.engine.hash_apart(&requests, &mut rooms, plans, memory);
         for (entry, plan) in batch.iter_mut().zip(plans) {
-            entry.job().end(plan.map(|_| ()));
+            entry.job().end(plan.map(|_| ()).map_err(TicketError::from));
         }
     }
 }
