@@ -27,9 +27,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod entry;
+mod answers;
+mod group;
+mod job;
 mod queue;
-mod slot;
 mod ticket;
 mod waits;
 mod worker;
@@ -46,9 +47,8 @@ use crate::error::RequestError;
 use crate::lineages::OwnedLineage;
 use crate::owned_request::OwnedRequest;
 use crate::scheme::DynamoPlh;
-use entry::{Entry, Job};
+use job::Job;
 use queue::{Queue, Refused};
-use slot::Slot;
 pub use ticket::Ticket;
 use worker::Worker;
 
@@ -166,7 +166,7 @@ pub enum TicketError {
 /// See the [module](self). Dropped, it shuts down.
 pub struct Admission {
     engine: Arc<Engine>,
-    queue: Arc<Queue<Entry>>,
+    queue: Arc<Queue<Job>>,
     aborted: Arc<AtomicBool>,
     workers: Vec<ThreadId>,
     handles: Mutex<Vec<JoinHandle<()>>>,
@@ -227,12 +227,10 @@ impl Admission {
             return Err(Rejected::new(refused, request));
         }
         let room = self.engine.room_for(&request.as_request());
-        let slot = Arc::new(Slot::new());
         let lingers = !self.queue.has_sleepers();
-        let ticket = Ticket { slot: Arc::clone(&slot), lingers, polled: false };
-        match self.queue.push(Entry::new(Job::new(request, room), slot)) {
-            Ok(()) => Ok(ticket),
-            Err((refused, entry)) => Err(Rejected::new(refused, entry.into_request())),
+        match self.queue.push(Job::new(request, room)) {
+            Ok(place) => Ok(Ticket::new(place, lingers)),
+            Err((refused, job)) => Err(Rejected::new(refused, job.request)),
         }
     }
 

@@ -1,9 +1,9 @@
 //! What waits for a worker, in the order in which it came.
 //!
-//! One lock, held as long as it takes to put an entry in or to exchange two vectors: entries wait
-//! in the batches that they leave in. A queue without a lock hands entries over one by one: each of
-//! them is a locked instruction and waits for a line of the other core, where a worker reads a
-//! batch of this one from its first to its last byte. Figures: `perf/threads.md`.
+//! One lock, held as long as it takes to put a job in or to move some groups: jobs wait in the groups that
+//! they leave in. A queue without a lock hands jobs over one by one: each of them is a locked instruction
+//! and waits for a line of the other core, where a worker reads a group of this one from its first to its
+//! last byte. Figures: `perf/threads.md`.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -15,30 +15,29 @@ use crossbeam::utils::CachePadded;
 #[cfg(kvhash_loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
-/// How many empty batches are kept at the most, to be filled again.
-const SPARE_BATCHES: usize = 8;
-/// For how many entries room is kept in a batch, and in what a worker has for each of them: what one
-/// burst made larger is given back.
-pub(super) const ENTRIES_KEPT: usize = 1024;
+use super::group::{Group, LARGEST_GROUP, Place};
 
-/// A bounded queue that any number of threads put entries into, and workers take batches from.
-#[derive(Debug)]
+/// For how many groups room is kept: what one burst made larger is given back.
+const GROUPS_KEPT: usize = 64;
+
+/// A bounded queue that any number of threads put jobs into, and workers take batches from.
 pub(super) struct Queue<T> {
     capacity: usize,
     largest_batch: usize,
+    largest_group: usize,
     state: CachePadded<Mutex<State<T>>>,
     /// Tells workers that sleep.
     came: Condvar,
     glance: Glance,
 }
 
-#[derive(Debug)]
 struct State<T> {
     /// All but the last are full.
-    batches: VecDeque<Vec<T>>,
-    /// How many entries there are in them.
+    groups: VecDeque<Group<T>>,
+    /// How many jobs there are in them.
     waiting: usize,
-    spare: Vec<Vec<T>>,
+    /// How many the last of them has, or had: the next one has room for as many.
+    usual: usize,
     is_closed: bool,
     /// How many workers are asleep, or on their way back.
     asleep: usize,
@@ -47,14 +46,14 @@ struct State<T> {
 }
 
 /// What is to be seen without locking, a moment old at the most.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Glance {
     waiting: AtomicUsize,
     is_closed: AtomicBool,
     has_sleepers: AtomicBool,
 }
 
-/// Why an entry was not taken in.
+/// Why a job was not taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     Full,
@@ -64,9 +63,9 @@ pub(super) enum Refused {
 impl<T> Queue<T> {
     pub(super) fn new(capacity: usize, largest_batch: usize) -> Self {
         let state = State {
-            batches: VecDeque::new(),
+            groups: VecDeque::new(),
             waiting: 0,
-            spare: Vec::new(),
+            usual: 0,
             is_closed: false,
             asleep: 0,
             called: 0,
@@ -74,13 +73,15 @@ impl<T> Queue<T> {
         Self {
             capacity,
             largest_batch,
+            // As many whole ones to a batch as that has room for.
+            largest_group: largest_batch / largest_batch.div_ceil(LARGEST_GROUP),
             state: CachePadded::new(Mutex::new(state)),
             came: Condvar::new(),
             glance: Glance::default(),
         }
     }
 
-    /// How many entries wait.
+    /// How many jobs wait.
     pub(super) fn len(&self) -> usize {
         self.glance.waiting.load(Ordering::Relaxed)
     }
@@ -95,7 +96,7 @@ impl<T> Queue<T> {
         self.glance.has_sleepers.load(Ordering::Relaxed)
     }
 
-    /// Whether an entry would be taken in now: does not lock.
+    /// Whether a job would be taken in now: does not lock.
     pub(super) fn admits(&self) -> Result<(), Refused> {
         self.admits_beside(self.len(), self.glance.is_closed.load(Ordering::Relaxed))
     }
@@ -108,13 +109,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts an entry in. Gives it back where it is refused.
-    pub(super) fn push(&self, entry: T) -> Result<(), (Refused, T)> {
+    /// Puts a job in. Gives it back where it is refused.
+    pub(super) fn push(&self, job: T) -> Result<Place<T>, (Refused, T)> {
         let mut state = self.lock();
         if let Err(refused) = self.admits_beside(state.waiting, state.is_closed) {
-            return Err((refused, entry));
+            return Err((refused, job));
         }
-        self.last_batch(&mut state).push(entry);
+        let place = self.last_group(&mut state).push(job);
+        state.usual = place.index + 1;
         state.waiting += 1;
         self.glance.waiting.store(state.waiting, Ordering::Relaxed);
         // To call takes microseconds: nobody is called twice.
@@ -124,17 +126,15 @@ impl<T> Queue<T> {
         if calls {
             self.came.notify_one();
         }
-        Ok(())
+        Ok(place)
     }
 
-    /// The batch that the next entry goes to.
-    fn last_batch<'a>(&self, state: &'a mut State<T>) -> &'a mut Vec<T> {
-        if state.batches.back().is_none_or(|last| last.len() >= self.largest_batch) {
-            let room = self.largest_batch.min(ENTRIES_KEPT);
-            let batch = state.spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
-            state.batches.push_back(batch);
+    /// The group that the next job goes to.
+    fn last_group<'a>(&self, state: &'a mut State<T>) -> &'a mut Group<T> {
+        if state.groups.back().is_none_or(|last| last.len() >= self.largest_group) {
+            state.groups.push_back(Group::with_room(state.usual));
         }
-        state.batches.back_mut().expect("a batch that is not full")
+        state.groups.back_mut().expect("a group that is not full")
     }
 
     /// Takes in no more.
@@ -146,22 +146,28 @@ impl<T> Queue<T> {
         self.came.notify_all();
     }
 
-    /// Exchanges an empty batch for the next one. Sleeps until there is one; there is none once the
-    /// queue is closed and empty.
-    pub(super) fn take(&self, batch: &mut Vec<T>) {
+    /// Moves the next groups to a batch that is empty. Sleeps until there are some; there are none once
+    /// the queue is closed and empty.
+    pub(super) fn take(&self, batch: &mut Vec<Group<T>>) {
         let mut state = self.lock();
         if state.waiting == 0 && !state.is_closed {
             state = self.sleep(state);
         }
-        let Some(next) = state.batches.pop_front() else { return };
-        state.waiting -= next.len();
-        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
-        let empty = mem::replace(batch, next);
-        if state.spare.len() < SPARE_BATCHES {
-            return state.spare.push(empty);
+        let mut size = 0;
+        while let Some(next) = state.groups.front()
+            && size + next.len() <= self.largest_batch
+        {
+            size += next.len();
+            batch.extend(state.groups.pop_front());
         }
-        // It is freed without the lock.
-        drop(state);
+        state.waiting -= size;
+        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
+        if state.groups.is_empty() && state.groups.capacity() > GROUPS_KEPT {
+            let emptied = mem::take(&mut state.groups);
+            // It is freed without the lock.
+            drop(state);
+            drop(emptied);
+        }
     }
 
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {

@@ -1,14 +1,15 @@
 //! What a caller holds while its request is under way.
 
+use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 #[cfg(not(kvhash_loom))]
 use std::time::{Duration, Instant};
 
-use super::entry::Job;
-use super::slot::{Slot, Taken};
+use super::group::Place;
+use super::job::Job;
 use super::waits::linger;
 use super::{Answer, TicketError};
 
@@ -17,19 +18,23 @@ use super::{Answer, TicketError};
 /// It can be waited for, with and without a deadline, asked, and awaited under any async runtime.
 /// Dropped, it cancels the request if that has not begun: a worker that comes to it frees it. The
 /// request's memory is otherwise freed when its answer is taken.
-#[derive(Debug)]
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
-    pub(super) slot: Arc<Slot<Box<Job>>>,
+    /// Where its answer will be; `None` once it is taken.
+    place: Option<Place<Job>>,
     /// Whether no worker slept when the request came: its answer may be there in a moment. To fall
     /// asleep and be woken takes longer, and whoever wakes has less time to hash. A worker that sleeps
     /// is better made room for.
-    pub(super) lingers: bool,
+    lingers: bool,
     /// Whether it may have left a waker.
-    pub(super) polled: bool,
+    polled: bool,
 }
 
 impl Ticket {
+    pub(super) fn new(place: Place<Job>, lingers: bool) -> Self {
+        Self { place: Some(place), lingers, polled: false }
+    }
+
     /// Waits for the hashes.
     ///
     /// # Errors
@@ -47,9 +52,8 @@ impl Ticket {
     /// As [`wait`](Self::wait); and [`TicketError::Taken`] where they were taken before.
     #[cfg(not(kvhash_loom))]
     pub fn wait_until(&mut self, deadline: Instant) -> Option<Answer> {
-        self.forget_waker();
-        self.linger(|| Instant::now() < deadline);
-        self.slot.wait_until(deadline).transpose().map(answer_of)
+        self.prepare_to_wait(|| Instant::now() < deadline);
+        self.take_by(|place| place.answers.wait_until(place.index, deadline))
     }
 
     /// Waits for the hashes no longer than `timeout`; otherwise as [`wait_until`](Self::wait_until).
@@ -67,21 +71,19 @@ impl Ticket {
     }
 
     fn wait_for_it(&mut self) -> Answer {
-        self.forget_waker();
-        self.linger(|| true);
-        answer_of(self.slot.wait())
+        self.prepare_to_wait(|| true);
+        let Some(place) = self.place.take() else { return Err(TicketError::Taken) };
+        place.answers.wait(place.index).into_answer()
     }
 
-    fn forget_waker(&mut self) {
-        if self.polled {
-            self.slot.forget_waker();
-            self.polled = false;
+    /// Has nobody else woken, and gives the answer some time to come, as long as it `may`.
+    fn prepare_to_wait(&mut self, may: impl Fn() -> bool) {
+        let Some(place) = &self.place else { return };
+        if mem::take(&mut self.polled) {
+            place.answers.forget_waker(place.index);
         }
-    }
-
-    fn linger(&self, may: impl Fn() -> bool) {
         if self.lingers {
-            linger(|| !self.slot.is_answered() && may());
+            linger(|| !place.answers.are_there() && may());
         }
     }
 
@@ -91,7 +93,14 @@ impl Ticket {
     ///
     /// As [`wait_until`](Self::wait_until).
     pub fn try_take(&mut self) -> Option<Answer> {
-        self.slot.try_take().transpose().map(answer_of)
+        self.take_by(|place| place.answers.try_take(place.index))
+    }
+
+    fn take_by(&mut self, take: impl FnOnce(&Place<Job>) -> Option<Job>) -> Option<Answer> {
+        let Some(place) = &self.place else { return Some(Err(TicketError::Taken)) };
+        let job = take(place)?;
+        self.place = None;
+        Some(job.into_answer())
     }
 }
 
@@ -100,22 +109,24 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         self.polled = true;
-        self.slot.poll(context.waker()).map(answer_of)
+        let poll = |place: &Place<Job>| match place.answers.poll(place.index, context.waker()) {
+            Poll::Ready(job) => Some(job),
+            Poll::Pending => None,
+        };
+        self.take_by(poll).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.forget_waker();
+        if let Some(place) = self.place.take() {
+            place.answers.give_up(place.index);
+        }
     }
 }
 
-fn answer_of(job: Result<Box<Job>, Taken>) -> Answer {
-    job?.into_answer()
-}
-
-impl From<Taken> for TicketError {
-    fn from(_: Taken) -> Self {
-        Self::Taken
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("is_taken", &self.place.is_none()).finish_non_exhaustive()
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
 
+use super::group::Group;
 use super::queue::Queue;
 
 /// How long somebody who waits stays awake at the most: about what it takes until a thread that sleeps
@@ -30,8 +31,8 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Takes the next entries that come; none when nothing more can come.
-    pub(super) fn take<T>(&mut self, queue: &Queue<T>, batch: &mut Vec<T>) {
+    /// Takes the next groups that come; none when nothing more can come.
+    pub(super) fn take<T>(&mut self, queue: &Queue<T>, batch: &mut Vec<Group<T>>) {
         let start = Instant::now();
         stay_awake(|| queue.is_idle(), self.last_was_short);
         queue.take(batch);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::TicketError;
-use super::entry::{Entry, answer_all, fail_all};
-use super::queue::{ENTRIES_KEPT, Queue};
-use super::slot::survives;
+use super::answers::survives;
+use super::group::{Group, answer_all};
+use super::job::Job;
+use super::queue::Queue;
 use super::waits::Waits;
 use crate::engine::Engine;
 use crate::lineages::OwnedLineage;
@@ -19,9 +20,12 @@ use crate::run::Memory;
 /// comes once.
 const BYTES_KEPT: usize = 8 << 20;
 
+/// For how many jobs a worker keeps room: what one burst made larger is given back.
+const JOBS_KEPT: usize = 1024;
+
 pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
-    pub(super) queue: Arc<Queue<Entry>>,
+    pub(super) queue: Arc<Queue<Job>>,
     pub(super) aborted: Arc<AtomicBool>,
     pub(super) fault: Option<fn(&OwnedRequest)>,
 }
@@ -37,8 +41,8 @@ impl Worker {
             if batch.is_empty() {
                 return;
             }
-            batch.iter().for_each(Entry::fetch);
-            batch.retain(|entry| !entry.is_cancelled());
+            batch.iter().for_each(Group::fetch);
+            batch.iter_mut().for_each(Group::drop_cancelled);
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
             } else if survives(|| self.hash(&mut batch, &mut plans, &mut memory)) {
@@ -49,27 +53,34 @@ impl Worker {
                 fail_all(&mut batch, TicketError::Panicked);
             }
             memory.shrink_past(BYTES_KEPT);
-            batch.shrink_to(ENTRIES_KEPT);
-            plans.truncate(ENTRIES_KEPT);
-            plans.shrink_to(ENTRIES_KEPT);
+            batch.shrink_to(JOBS_KEPT);
+            plans.truncate(JOBS_KEPT);
+            plans.shrink_to(JOBS_KEPT);
         }
     }
 
     /// Hashes a batch to where its answers stay.
-    fn hash(&self, batch: &mut [Entry], plans: &mut Vec<Planned>, memory: &mut Memory) {
+    fn hash(&self, batch: &mut [Group<Job>], plans: &mut Vec<Planned>, memory: &mut Memory) {
         if let Some(fault) = self.fault {
-            batch.iter_mut().for_each(|entry| fault(&entry.job().request));
+            batch.iter_mut().flat_map(Group::jobs).for_each(|job| fault(&job.request));
         }
-        let mut requests: Vec<Request<'_>> = Vec::with_capacity(batch.len());
-        let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(batch.len());
-        for entry in &mut *batch {
-            let (request, room) = entry.job().parts();
+        let size = batch.iter().map(Group::len).sum();
+        let mut requests: Vec<Request<'_>> = Vec::with_capacity(size);
+        let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(size);
+        for job in batch.iter_mut().flat_map(Group::jobs) {
+            let (request, room) = job.parts();
             requests.push(request);
             rooms.push(room);
         }
         self.engine.hash_apart(&requests, &mut rooms, plans, memory);
-        for (entry, plan) in batch.iter_mut().zip(plans) {
-            entry.job().end(plan.map(|_| ()).map_err(TicketError::from));
+        for (job, plan) in batch.iter_mut().flat_map(Group::jobs).zip(plans) {
+            job.end(plan.map(|_| ()).map_err(TicketError::from));
         }
     }
+}
+
+/// Answers all with an error.
+fn fail_all(batch: &mut Vec<Group<Job>>, error: TicketError) {
+    batch.iter_mut().flat_map(Group::jobs).for_each(|job| job.end(Err(error)));
+    answer_all(batch);
 }
