@@ -10,7 +10,7 @@ use rayon::ThreadPool;
 use crate::error::EngineError;
 use crate::fan_out::Grain;
 use crate::kernel::Backend;
-use crate::lineages::{Lineages, OwnedLineage};
+use crate::lineages::{Lineages, Room};
 use crate::output::{Column, Output, OutputColumns};
 use crate::plan::{Plan, Planned, Planner};
 use crate::pool::OwnPool;
@@ -173,20 +173,20 @@ impl<S: Scheme> Engine<S> {
         });
     }
 
-    /// Hashes a batch to where each request's hashes stay: the [room](Self::room_for) made for it.
+    /// Hashes a batch to where each request's hashes stay: a [room](Self::room_for) was made for each.
     /// For threads that others wait for: it does not go to a pool that was given, whose threads may be
     /// among those.
-    pub(crate) fn hash_apart(
+    pub(crate) fn hash_apart<'o>(
         &self,
         requests: &[S::Request<'_>],
-        rooms: &mut [&mut OwnedLineage<S::Row>],
-        plans: &mut Vec<Planned>,
+        rooms: Vec<&'o mut Room<S::Row>>,
+        plans: &'o mut Vec<Planned>,
         memory: &mut Memory,
     ) {
-        let mut rows = Vec::with_capacity(rooms.len());
+        let mut rows = Vec::with_capacity(requests.len());
         let mut block_hashes = Vec::new();
-        for room in &mut *rooms {
-            let (places, kept) = room.columns_mut();
+        for room in rooms {
+            let (places, kept) = room.places();
             rows.push(places);
             block_hashes.extend(kept);
         }
@@ -195,11 +195,6 @@ impl<S: Scheme> Engine<S> {
         self.hash_to(may_fan_out, requests, plans, memory, |_| {
             (Column::Apart(rows), kept.then_some(Column::Apart(block_hashes)), None)
         });
-        for (room, plan) in rooms.iter_mut().zip(&*plans) {
-            if let Ok(plan) = plan {
-                room.describe(plan);
-            }
-        }
     }
 
     /// Hashes a batch to the columns that `columns` has for so many blocks.
@@ -237,8 +232,8 @@ impl<S: Scheme> Engine<S> {
     }
 
     /// Room for the hashes of a request, if it does not fail.
-    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> OwnedLineage<S::Row> {
-        OwnedLineage::with_room(self.planner.rows(request.general()), self.columns)
+    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Room<S::Row> {
+        Room::new(self.planner.rows(request.general()), self.columns)
     }
 
     /// The backend that hashes.

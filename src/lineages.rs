@@ -178,31 +178,6 @@ pub struct OwnedLineage<R: Row = PositionalLineageHash> {
 }
 
 impl<R: Row> OwnedLineage<R> {
-    /// Room for so many blocks.
-    pub(crate) fn with_room(blocks: usize, columns: Columns) -> Self {
-        let hashes = columns.contains(Columns::BLOCK_HASHES);
-        Self {
-            plhs: vec![R::zeroed(); blocks].into(),
-            block_hashes: hashes.then(|| vec![BlockHash(0); blocks].into()),
-            sequence_hashes: None,
-            salt_hash: SaltHash(0),
-            block_size: 0,
-            tail: 0,
-        }
-    }
-
-    /// The places of its lineage hashes and block hashes.
-    pub(crate) fn columns_mut(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
-        (&mut self.plhs, self.block_hashes.as_deref_mut())
-    }
-
-    /// Sets what is known of it beside the hashes.
-    pub(crate) fn describe(&mut self, plan: &Plan) {
-        self.salt_hash = plan.salt_hash;
-        self.block_size = plan.shape.block_size();
-        self.tail = plan.tail;
-    }
-
     /// A lineage hash a block.
     pub fn plhs(&self) -> &[R] {
         &self.plhs
@@ -232,6 +207,41 @@ impl<R: Row> OwnedLineage<R> {
     /// How many tokens come after the last block.
     pub fn tail(&self) -> usize {
         self.tail
+    }
+}
+
+/// Room for the hashes of one request, made before they are known.
+#[derive(Debug, Default)]
+pub(crate) struct Room<R: Row = PositionalLineageHash> {
+    plhs: Box<[R]>,
+    block_hashes: Option<Box<[BlockHash]>>,
+}
+
+impl<R: Row> Room<R> {
+    /// Room for so many blocks.
+    pub(crate) fn new(blocks: usize, columns: Columns) -> Self {
+        let kept = columns.contains(Columns::BLOCK_HASHES);
+        Self {
+            plhs: vec![R::zeroed(); blocks].into(),
+            block_hashes: kept.then(|| vec![BlockHash(0); blocks].into()),
+        }
+    }
+
+    /// The places of lineage hashes and block hashes.
+    pub(crate) fn places(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
+        (&mut self.plhs, self.block_hashes.as_deref_mut())
+    }
+
+    /// The hashes that were written to it, of a request with this plan.
+    pub(crate) fn into_lineage(self, plan: &Plan) -> OwnedLineage<R> {
+        OwnedLineage {
+            plhs: self.plhs,
+            block_hashes: self.block_hashes,
+            sequence_hashes: None,
+            salt_hash: plan.salt_hash,
+            block_size: plan.shape.block_size(),
+            tail: plan.tail,
+        }
     }
 }
 

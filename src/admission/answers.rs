@@ -16,50 +16,69 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(kvhash_loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// The answers of a group, each at its place: that of its request.
-pub(super) struct Answers<T> {
-    state: Mutex<State<T>>,
+use super::job::{EndedJob, Job, Outcomes};
+
+/// The answers of a group, in the order of its requests.
+pub(super) struct Answers {
+    state: Mutex<State>,
     /// Tells threads that sleep.
     came: Condvar,
     /// Whether they are there: for those who look without locking.
     are_there: AtomicBool,
 }
 
-enum State<T> {
+enum State {
     Awaited(Waiters),
-    /// `None` where an answer was taken, or nobody wants it.
-    There(Vec<Option<T>>),
+    There(Ended),
+}
+
+/// The jobs of a group when they have ended, and what came of them.
+pub(super) struct Ended {
+    /// Empty ones where they were taken, or nobody wants their answers.
+    pub(super) jobs: Vec<Job>,
+    pub(super) outcomes: Outcomes,
+}
+
+impl Ended {
+    /// The job at an index, which its ticket alone takes.
+    fn take(&mut self, index: usize) -> EndedJob {
+        let job = mem::take(&mut self.jobs[index]);
+        let outcome = self.outcomes.as_ref().map(|plans| plans[index]).map_err(|&error| error);
+        EndedJob { job, outcome }
+    }
 }
 
 /// Who waits for the answers of a group.
 #[derive(Default)]
 #[must_use = "whoever waits has to be woken"]
 pub(super) struct Waiters {
-    /// By place, up to the last one that was polled.
+    /// By index, up to the last one that was polled.
     wakers: Vec<Option<Waker>>,
     /// Whether threads sleep, or did.
     threads: bool,
-    /// Places that nobody wants an answer for any more.
+    /// At which indices nobody wants an answer any more.
     given_up: Vec<usize>,
 }
 
 impl Waiters {
-    /// Puts a waker at a place, or none. Gives the one that was there: to be dropped without the lock.
-    fn set(&mut self, place: usize, waker: Option<Waker>) -> Option<Waker> {
-        if place >= self.wakers.len() {
+    /// Puts a waker at an index, or none. Gives the one that was there: to be dropped without the lock.
+    fn set(&mut self, index: usize, waker: Option<Waker>) -> Option<Waker> {
+        if index >= self.wakers.len() {
             // Where nobody polls, nothing is made.
             waker.as_ref()?;
-            self.wakers.resize(place + 1, None);
+            self.wakers.resize(index + 1, None);
         }
-        mem::replace(&mut self.wakers[place], waker)
+        mem::replace(&mut self.wakers[index], waker)
     }
 
-    fn has(&self, place: usize, waker: &Waker) -> bool {
-        self.wakers.get(place).is_some_and(|old| old.as_ref().is_some_and(|old| old.will_wake(waker)))
+    fn has(&self, index: usize, waker: &Waker) -> bool {
+        self.wakers
+            .get(index)
+            .is_some_and(|old| old.as_ref().is_some_and(|old| old.will_wake(waker)))
     }
 }
 
-impl<T> Answers<T> {
+impl Answers {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::new(State::Awaited(Waiters::default())),
@@ -72,13 +91,13 @@ impl<T> Answers<T> {
     ///
     /// To wake a thread takes longer than to hash a request. So whoever has many answers leaves
     /// all of them first: a thread that waits for one after the other sleeps once.
-    pub(super) fn give(&self, mut answers: Vec<Option<T>>) -> Waiters {
+    pub(super) fn give(&self, mut ended: Ended) -> Waiters {
         let mut state = self.lock();
         let State::Awaited(waiters) = &mut *state else { return Waiters::default() };
         let waiters = mem::take(waiters);
-        let unwanted: Vec<T> =
-            waiters.given_up.iter().filter_map(|&place| answers[place].take()).collect();
-        *state = State::There(answers);
+        let unwanted: Vec<Job> =
+            waiters.given_up.iter().map(|&index| mem::take(&mut ended.jobs[index])).collect();
+        *state = State::There(ended);
         drop(state);
         self.are_there.store(true, Ordering::Release);
         drop(unwanted);
@@ -96,7 +115,7 @@ impl<T> Answers<T> {
         }
     }
 
-    /// The places that nobody wants an answer for any more.
+    /// At which indices nobody wants an answer any more, beside those that were said before.
     pub(super) fn take_given_up(&self) -> Vec<usize> {
         match &mut *self.lock() {
             State::Awaited(waiters) => mem::take(&mut waiters.given_up),
@@ -105,49 +124,49 @@ impl<T> Answers<T> {
     }
 
     /// Wants no answer any more: neither now, nor when it comes.
-    pub(super) fn give_up(&self, place: usize) {
+    pub(super) fn give_up(&self, index: usize) {
         let mut state = self.lock();
         match &mut *state {
-            State::There(answers) => {
-                let answer = answers[place].take();
+            State::There(ended) => {
+                let job = mem::take(&mut ended.jobs[index]);
                 drop(state);
-                drop(answer);
+                drop(job);
             }
             State::Awaited(waiters) => {
-                waiters.given_up.push(place);
-                let waker = waiters.set(place, None);
+                waiters.given_up.push(index);
+                let waker = waiters.set(index, None);
                 drop(state);
                 drop(waker);
             }
         }
     }
 
-    /// Takes an answer, once it is there. Nobody takes one twice.
-    pub(super) fn try_take(&self, place: usize) -> Option<T> {
+    /// Takes an answer if it is there.
+    pub(super) fn try_take(&self, index: usize) -> Option<EndedJob> {
         match &mut *self.lock() {
-            State::There(answers) => Some(take(answers, place)),
+            State::There(ended) => Some(ended.take(index)),
             State::Awaited(_) => None,
         }
     }
 
     /// Takes an answer if it is there; otherwise has `waker` woken when it is, and no other.
-    pub(super) fn poll(&self, place: usize, waker: &Waker) -> Poll<T> {
+    pub(super) fn poll(&self, index: usize, waker: &Waker) -> Poll<EndedJob> {
         match &mut *self.lock() {
-            State::There(answers) => return Poll::Ready(take(answers, place)),
-            State::Awaited(waiters) if waiters.has(place, waker) => return Poll::Pending,
+            State::There(ended) => return Poll::Ready(ended.take(index)),
+            State::Awaited(waiters) if waiters.has(index, waker) => return Poll::Pending,
             State::Awaited(_) => {}
         }
         let waker = waker.clone();
         let mut state = self.lock();
         match &mut *state {
-            State::There(answers) => {
-                let answer = take(answers, place);
+            State::There(ended) => {
+                let ended = ended.take(index);
                 drop(state);
                 drop(waker);
-                Poll::Ready(answer)
+                Poll::Ready(ended)
             }
             State::Awaited(waiters) => {
-                let old = waiters.set(place, Some(waker));
+                let old = waiters.set(index, Some(waker));
                 drop(state);
                 drop(old);
                 Poll::Pending
@@ -156,21 +175,21 @@ impl<T> Answers<T> {
     }
 
     /// Has nobody woken who was to be: before an answer is waited for otherwise.
-    pub(super) fn forget_waker(&self, place: usize) {
+    pub(super) fn forget_waker(&self, index: usize) {
         let mut state = self.lock();
         if let State::Awaited(waiters) = &mut *state {
-            let old = waiters.set(place, None);
+            let old = waiters.set(index, None);
             drop(state);
             drop(old);
         }
     }
 
     /// Waits for an answer and takes it.
-    pub(super) fn wait(&self, place: usize) -> T {
+    pub(super) fn wait(&self, index: usize) -> EndedJob {
         let mut state = self.lock();
         loop {
             match &mut *state {
-                State::There(answers) => return take(answers, place),
+                State::There(ended) => return ended.take(index),
                 State::Awaited(waiters) => waiters.threads = true,
             }
             state = self.came.wait(state).unwrap_or_else(|error| error.into_inner());
@@ -179,11 +198,11 @@ impl<T> Answers<T> {
 
     /// Waits for an answer and takes it, unless it is not there by `deadline`.
     #[cfg(not(kvhash_loom))]
-    pub(super) fn wait_until(&self, place: usize, deadline: Instant) -> Option<T> {
+    pub(super) fn wait_until(&self, index: usize, deadline: Instant) -> Option<EndedJob> {
         let mut state = self.lock();
         loop {
             match &mut *state {
-                State::There(answers) => return Some(take(answers, place)),
+                State::There(ended) => return Some(ended.take(index)),
                 State::Awaited(waiters) => waiters.threads = true,
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -202,13 +221,9 @@ impl<T> Answers<T> {
 
     /// Under the lock nothing panics and nothing of the caller's runs: wakers are made and dropped
     /// outside of it.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|error| error.into_inner())
     }
-}
-
-fn take<T>(answers: &mut [Option<T>], place: usize) -> T {
-    answers[place].take().expect("an answer that nobody else takes")
 }
 
 /// Whether a function ended without a panic. What it panicked with is leaked: dropped, it might panic

@@ -3,7 +3,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::answers::{Answers, Waiters};
+use super::TicketError;
+use super::answers::{Answers, Ended, Waiters};
+use super::job::{Job, Outcomes};
 use crate::fetch::fetch_all_to_write;
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
@@ -12,21 +14,26 @@ pub(super) const LARGEST_GROUP: usize = 64;
 
 /// Jobs that lie one after the other, so that a worker reads them as one piece. However a group ends,
 /// its tickets are answered.
-pub(super) struct Group<T> {
-    /// `None` where a ticket was dropped.
-    jobs: Vec<Option<T>>,
-    answers: Arc<Answers<T>>,
+pub(super) struct Group {
+    jobs: Vec<Job>,
+    /// As if a panic had ended them, until they are hashed.
+    outcomes: Outcomes,
+    answers: Arc<Answers>,
 }
 
 /// Where the answer of one job will be.
-pub(super) struct Place<T> {
-    pub(super) answers: Arc<Answers<T>>,
+pub(super) struct Place {
+    pub(super) answers: Arc<Answers>,
     pub(super) index: usize,
 }
 
-impl<T> Group<T> {
+impl Group {
     pub(super) fn with_room(jobs: usize) -> Self {
-        Self { jobs: Vec::with_capacity(jobs), answers: Arc::new(Answers::new()) }
+        Self {
+            jobs: Vec::with_capacity(jobs),
+            outcomes: Err(TicketError::Panicked),
+            answers: Arc::new(Answers::new()),
+        }
     }
 
     /// How many jobs came.
@@ -35,8 +42,8 @@ impl<T> Group<T> {
     }
 
     /// Adds a job.
-    pub(super) fn push(&mut self, job: T) -> Place<T> {
-        self.jobs.push(Some(job));
+    pub(super) fn push(&mut self, job: Job) -> Place {
+        self.jobs.push(job);
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
     }
 
@@ -45,30 +52,35 @@ impl<T> Group<T> {
         self.jobs.iter().for_each(fetch_all_to_write);
     }
 
-    /// Drops the jobs whose tickets were dropped.
+    /// Drops the jobs whose tickets were dropped: empty ones take their places.
     pub(super) fn drop_cancelled(&mut self) {
         for index in self.answers.take_given_up() {
-            self.jobs[index] = None;
+            self.jobs[index] = Job::default();
         }
     }
 
-    /// The jobs, without those that were dropped.
-    pub(super) fn jobs(&mut self) -> impl Iterator<Item = &mut T> {
-        self.jobs.iter_mut().flatten()
+    pub(super) fn jobs(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.jobs.iter_mut()
+    }
+
+    /// Says what came of the jobs.
+    pub(super) fn end(&mut self, outcomes: Outcomes) {
+        self.outcomes = outcomes;
     }
 
     /// Hands the jobs over; gives whoever waits for them.
     fn answer(&mut self) -> Waiters {
-        self.answers.give(mem::take(&mut self.jobs))
+        let outcomes = mem::replace(&mut self.outcomes, Err(TicketError::Panicked));
+        self.answers.give(Ended { jobs: mem::take(&mut self.jobs), outcomes })
     }
 
-    fn answered(mut self) -> Sleepers<T> {
+    fn answered(mut self) -> Sleepers {
         let waiters = self.answer();
         Sleepers { answers: Arc::clone(&self.answers), waiters }
     }
 }
 
-impl<T> Drop for Group<T> {
+impl Drop for Group {
     fn drop(&mut self) {
         let waiters = self.answer();
         self.answers.wake(waiters);
@@ -77,12 +89,12 @@ impl<T> Drop for Group<T> {
 
 /// Those who wait for answers that are there now. Woken when this is dropped, so that nobody sleeps on
 /// whatever happens in between.
-struct Sleepers<T> {
-    answers: Arc<Answers<T>>,
+struct Sleepers {
+    answers: Arc<Answers>,
     waiters: Waiters,
 }
 
-impl<T> Drop for Sleepers<T> {
+impl Drop for Sleepers {
     fn drop(&mut self) {
         self.answers.wake(mem::take(&mut self.waiters));
     }
@@ -92,9 +104,73 @@ impl<T> Drop for Sleepers<T> {
 ///
 /// From the last to the first: whoever is awake and waits for one after the other then finds all
 /// of them, and does not ask for each group while it is handed over.
-pub(super) fn answer_all<T>(batch: &mut Vec<Group<T>>) {
-    let mut sleepers: Vec<Sleepers<T>> = batch.drain(..).rev().map(Group::answered).collect();
+pub(super) fn answer_all(batch: &mut Vec<Group>) {
+    let mut sleepers: Vec<Sleepers> = batch.drain(..).rev().map(Group::answered).collect();
     // Who came first is woken first.
     sleepers.reverse();
     drop(sleepers);
+}
+
+#[cfg(all(test, not(kvhash_loom)))]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::error::RequestError;
+    use crate::lineages::Room;
+    use crate::owned_request::OwnedRequest;
+
+    #[test]
+    fn a_group_that_is_dropped_has_no_hashes_and_wakes_its_tickets() {
+        let mut group = Group::with_room(2);
+        let places = [1, 2].map(|number| group.push(Job::numbered(number)));
+        thread::scope(|scope| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let waiting = places
+                .map(|place| scope.spawn(move || place.answers.wait_until(place.index, deadline)));
+            drop(group);
+            for waits in waiting {
+                let ended = waits.join().unwrap().expect("an answer");
+                assert_eq!(ended.into_answer(), Err(TicketError::Panicked));
+            }
+        });
+    }
+
+    #[test]
+    fn each_has_its_own_job_and_what_came_of_it() {
+        let mut group = Group::with_room(0);
+        let places = [1, 2, 3].map(|number| group.push(Job::numbered(number)));
+        let errors = [7, 8, 9].map(|position| RequestError::PositionLimit { position });
+        group.end(Ok(errors.map(Err).into()));
+        places[1].answers.give_up(places[1].index);
+        answer_all(&mut vec![group]);
+        for i in [2, 0] {
+            let ended = places[i].answers.try_take(places[i].index).unwrap();
+            assert_eq!(ended.job.number() as usize, i + 1);
+            assert_eq!(ended.into_answer(), Err(TicketError::Request(errors[i])));
+        }
+    }
+
+    #[test]
+    fn what_nobody_wants_is_freed_as_soon_as_it_is_not_worked_on() {
+        let tokens: Arc<[u32]> = [1].into();
+        let job = || Job::new(OwnedRequest::shared(Arc::clone(&tokens)), Room::default());
+        let held = || Arc::strong_count(&tokens) - 1;
+        let mut group = Group::with_room(3);
+        let places = [(); 3].map(|()| group.push(job()));
+        let give_up = |place: &Place| place.answers.give_up(place.index);
+        // Before it is worked on,
+        give_up(&places[2]);
+        group.drop_cancelled();
+        assert_eq!((group.len(), held()), (3, 2));
+        // while it is,
+        give_up(&places[0]);
+        assert_eq!(held(), 2);
+        answer_all(&mut vec![group]);
+        assert_eq!(held(), 1);
+        // and later, whoever else holds the group.
+        give_up(&places[1]);
+        assert_eq!(held(), 0);
+    }
 }

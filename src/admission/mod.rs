@@ -166,7 +166,7 @@ pub enum TicketError {
 /// See the [module](self). Dropped, it shuts down.
 pub struct Admission {
     engine: Arc<Engine>,
-    queue: Arc<Queue<Job>>,
+    queue: Arc<Queue>,
     aborted: Arc<AtomicBool>,
     workers: Vec<ThreadId>,
     handles: Mutex<Vec<JoinHandle<()>>>,

@@ -16,24 +16,25 @@ use crossbeam::utils::CachePadded;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
 use super::group::{Group, LARGEST_GROUP, Place};
+use super::job::Job;
 
 /// For how many groups room is kept: what one burst made larger is given back.
 const GROUPS_KEPT: usize = 64;
 
 /// A bounded queue that any number of threads put jobs into, and workers take batches from.
-pub(super) struct Queue<T> {
+pub(super) struct Queue {
     capacity: usize,
     largest_batch: usize,
     largest_group: usize,
-    state: CachePadded<Mutex<State<T>>>,
+    state: CachePadded<Mutex<State>>,
     /// Tells workers that sleep.
     came: Condvar,
     glance: Glance,
 }
 
-struct State<T> {
+struct State {
     /// All but the last are full.
-    groups: VecDeque<Group<T>>,
+    groups: VecDeque<Group>,
     /// How many jobs there are in them.
     waiting: usize,
     /// How many the last of them has, or had: the next one has room for as many.
@@ -60,7 +61,7 @@ pub(super) enum Refused {
     Closed,
 }
 
-impl<T> Queue<T> {
+impl Queue {
     pub(super) fn new(capacity: usize, largest_batch: usize) -> Self {
         let state = State {
             groups: VecDeque::new(),
@@ -110,7 +111,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a job in. Gives it back where it is refused.
-    pub(super) fn push(&self, job: T) -> Result<Place<T>, (Refused, T)> {
+    pub(super) fn push(&self, job: Job) -> Result<Place, (Refused, Job)> {
         let mut state = self.lock();
         if let Err(refused) = self.admits_beside(state.waiting, state.is_closed) {
             return Err((refused, job));
@@ -130,7 +131,7 @@ impl<T> Queue<T> {
     }
 
     /// The group that the next job goes to.
-    fn last_group<'a>(&self, state: &'a mut State<T>) -> &'a mut Group<T> {
+    fn last_group<'a>(&self, state: &'a mut State) -> &'a mut Group {
         if state.groups.back().is_none_or(|last| last.len() >= self.largest_group) {
             state.groups.push_back(Group::with_room(state.usual));
         }
@@ -148,7 +149,7 @@ impl<T> Queue<T> {
 
     /// Moves the next groups to a batch that is empty. Sleeps until there are some; there are none once
     /// the queue is closed and empty.
-    pub(super) fn take(&self, batch: &mut Vec<Group<T>>) {
+    pub(super) fn take(&self, batch: &mut Vec<Group>) {
         let mut state = self.lock();
         if state.waiting == 0 && !state.is_closed {
             state = self.sleep(state);
@@ -170,7 +171,7 @@ impl<T> Queue<T> {
         }
     }
 
-    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.asleep += 1;
         self.glance.has_sleepers.store(true, Ordering::Relaxed);
         while state.waiting == 0 && !state.is_closed {
@@ -184,56 +185,85 @@ impl<T> Queue<T> {
     }
 
     /// Under the lock nothing panics and nothing of the caller's runs.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|error| error.into_inner())
     }
+}
+
+#[cfg(test)]
+fn numbers(batch: &mut Vec<Group>) -> Vec<u32> {
+    let number = |mut group: Group| group.jobs().map(|job| job.number()).collect::<Vec<u32>>();
+    batch.drain(..).flat_map(number).collect()
 }
 
 #[cfg(all(test, not(kvhash_loom)))]
 mod tests {
     use super::*;
 
+    fn refused(pushed: Result<Place, (Refused, Job)>) -> Option<(Refused, u32)> {
+        pushed.err().map(|(refused, job)| (refused, job.number()))
+    }
+
     #[test]
-    fn entries_come_out_in_order_and_no_more_than_a_batch() {
+    fn jobs_come_out_in_order_and_no_more_than_a_batch() {
         let queue = Queue::new(5, 2);
+        let push = |number| refused(queue.push(Job::numbered(number)));
         assert!(queue.is_idle());
-        for entry in 1..=5 {
+        for number in 1..=5 {
             assert_eq!(queue.admits(), Ok(()));
-            assert_eq!(queue.push(entry), Ok(()));
+            assert_eq!(push(number), None);
         }
         assert_eq!((queue.len(), queue.admits()), (5, Err(Refused::Full)));
-        assert_eq!(queue.push(6), Err((Refused::Full, 6)));
+        assert_eq!(push(6), Some((Refused::Full, 6)));
         let mut batch = Vec::new();
         let mut next = || {
-            batch.clear();
             queue.take(&mut batch);
-            batch.clone()
+            numbers(&mut batch)
         };
         assert_eq!(next(), [1, 2]);
-        // A batch that is not full is added to; one that was taken is filled again.
-        assert_eq!(queue.push(7), Ok(()));
-        assert_eq!(queue.push(8), Ok(()));
+        // A group that is not full is added to.
+        assert_eq!((push(7), push(8)), (None, None));
         assert!(!queue.is_idle());
         queue.close();
         assert_eq!(queue.admits(), Err(Refused::Closed));
-        assert_eq!(queue.push(9), Err((Refused::Closed, 9)));
+        assert_eq!(push(9), Some((Refused::Closed, 9)));
         assert_eq!([next(), next(), next()], [vec![3, 4], vec![5, 7], vec![8]]);
         assert_eq!((queue.len(), next()), (0, vec![]));
         assert!(!queue.is_idle());
     }
 
     #[test]
-    fn few_batches_are_kept() {
-        let queue = Queue::new(100, 1);
-        (0..100).for_each(|entry| queue.push(entry).unwrap());
-        let mut batch = Vec::new();
-        for _ in 0..100 {
-            batch.clear();
-            queue.take(&mut batch);
-            assert_eq!(batch.capacity(), 1);
+    fn a_batch_is_of_whole_groups() {
+        // The largest batch, the groups that a thousand jobs make, and the batches of those.
+        for (largest_batch, groups, batches) in [
+            // Up to the largest group, a batch is one.
+            (1, [1; 1000].to_vec(), [1; 1000].to_vec()),
+            (64, [&[64; 15][..], &[40]].concat(), [&[64; 15][..], &[40]].concat()),
+            // Past it they are cut so that a batch is full, or nearly so.
+            (65, [&[32; 31][..], &[8]].concat(), [&[64; 15][..], &[40]].concat()),
+            (256, [&[64; 15][..], &[40]].concat(), vec![256, 256, 256, 232]),
+            (100_000, [&[63; 15][..], &[55]].concat(), vec![1000]),
+        ] {
+            let queue = Queue::new(1000, largest_batch);
+            (0..1000).for_each(|number| assert!(queue.push(Job::numbered(number)).is_ok()));
+            let waiting: Vec<usize> = queue.lock().groups.iter().map(Group::len).collect();
+            assert_eq!(waiting, groups, "{largest_batch}");
+            let (mut batch, mut next) = (Vec::new(), 0..);
+            for size in batches {
+                queue.take(&mut batch);
+                assert!(numbers(&mut batch).into_iter().eq(next.by_ref().take(size)));
+            }
+            assert_eq!((queue.len(), next.next()), (0, Some(1000)));
         }
-        let state = queue.lock();
-        assert_eq!((state.spare.len(), state.batches.len()), (SPARE_BATCHES, 0));
+    }
+
+    #[test]
+    fn the_room_of_a_burst_is_given_back() {
+        let queue = Queue::new(1000, 1);
+        (0..1000).for_each(|number| assert!(queue.push(Job::numbered(number)).is_ok()));
+        assert!(queue.lock().groups.capacity() >= 1000);
+        (0..1000).for_each(|_| queue.take(&mut Vec::new()));
+        assert!(queue.lock().groups.capacity() <= GROUPS_KEPT);
     }
 }
 
@@ -246,15 +276,19 @@ mod orders {
     use super::*;
 
     /// What a worker takes until the queue is closed.
-    fn take_all(queue: &Queue<u32>) -> Vec<u32> {
+    fn take_all(queue: &Queue) -> Vec<u32> {
         let (mut taken, mut batch) = (Vec::new(), Vec::new());
         loop {
             queue.take(&mut batch);
             if batch.is_empty() {
                 return taken;
             }
-            taken.append(&mut batch);
+            taken.append(&mut numbers(&mut batch));
         }
+    }
+
+    fn push(queue: &Queue, number: u32) {
+        assert!(queue.push(Job::numbered(number)).is_ok());
     }
 
     #[test]
@@ -267,9 +301,9 @@ mod orders {
             };
             let other = {
                 let queue = queue.clone();
-                thread::spawn(move || queue.push(1).unwrap())
+                thread::spawn(move || push(&queue, 1))
             };
-            queue.push(2).unwrap();
+            push(&queue, 2);
             other.join().unwrap();
             queue.close();
             let mut taken = worker.join().unwrap();
@@ -279,15 +313,15 @@ mod orders {
     }
 
     #[test]
-    fn two_workers_take_each_entry_once_and_both_end() {
+    fn two_workers_take_each_job_once_and_both_end() {
         loom::model(|| {
             let queue = Arc::new(Queue::new(2, 1));
             let workers = [(); 2].map(|()| {
                 let queue = queue.clone();
                 thread::spawn(move || take_all(&queue))
             });
-            queue.push(1).unwrap();
-            queue.push(2).unwrap();
+            push(&queue, 1);
+            push(&queue, 2);
             queue.close();
             let mut taken = workers.map(|worker| worker.join().unwrap()).concat();
             taken.sort_unstable();

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::group::Place;
-use super::job::Job;
+use super::job::EndedJob;
 use super::waits::linger;
 use super::{Answer, TicketError};
 
@@ -21,7 +21,7 @@ use super::{Answer, TicketError};
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
     /// Where its answer will be; `None` once it is taken.
-    place: Option<Place<Job>>,
+    place: Option<Place>,
     /// Whether no worker slept when the request came: its answer may be there in a moment. To fall
     /// asleep and be woken takes longer, and whoever wakes has less time to hash. A worker that sleeps
     /// is better made room for.
@@ -31,7 +31,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn new(place: Place<Job>, lingers: bool) -> Self {
+    pub(super) fn new(place: Place, lingers: bool) -> Self {
         Self { place: Some(place), lingers, polled: false }
     }
 
@@ -96,7 +96,7 @@ impl Ticket {
         self.take_by(|place| place.answers.try_take(place.index))
     }
 
-    fn take_by(&mut self, take: impl FnOnce(&Place<Job>) -> Option<Job>) -> Option<Answer> {
+    fn take_by(&mut self, take: impl FnOnce(&Place) -> Option<EndedJob>) -> Option<Answer> {
         let Some(place) = &self.place else { return Some(Err(TicketError::Taken)) };
         let job = take(place)?;
         self.place = None;
@@ -109,7 +109,7 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         self.polled = true;
-        let poll = |place: &Place<Job>| match place.answers.poll(place.index, context.waker()) {
+        let poll = |place: &Place| match place.answers.poll(place.index, context.waker()) {
             Poll::Ready(job) => Some(job),
             Poll::Pending => None,
         };
@@ -128,5 +128,107 @@ impl Drop for Ticket {
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("is_taken", &self.place.is_none()).finish_non_exhaustive()
+    }
+}
+
+/// Every order in which a ticket and its worker can meet.
+#[cfg(all(test, kvhash_loom))]
+mod orders {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::admission::group::{Group, answer_all};
+    use crate::admission::job::Job;
+    use crate::lineages::Room;
+    use crate::owned_request::OwnedRequest;
+    use crate::plan::Plan;
+
+    struct Notify(loom::sync::Arc<loom::sync::Notify>);
+
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    fn poll(ticket: &mut Ticket, waker: &Waker) -> Poll<Answer> {
+        pin!(ticket).poll(&mut Context::from_waker(waker))
+    }
+
+    /// Two tickets of a group, which does with them what it is to do while a worker ends the group.
+    /// Whatever that is, the requests are freed.
+    fn check(run: impl Fn([Ticket; 2]) + Send + Sync + Copy + 'static) {
+        loom::model(move || {
+            let tokens: Arc<[u32]> = [1].into();
+            let mut group = Group::with_room(2);
+            let tickets = [(); 2].map(|()| {
+                let request = OwnedRequest::shared(Arc::clone(&tokens));
+                Ticket::new(group.push(Job::new(request, Room::default())), false)
+            });
+            let worker = loom::thread::spawn(move || {
+                group.drop_cancelled();
+                group.end(Ok(vec![Ok(Plan::default()); 2]));
+                answer_all(&mut vec![group]);
+            });
+            run(tickets);
+            worker.join().unwrap();
+            assert_eq!(Arc::strong_count(&tokens), 1);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_waits_gets_the_answers() {
+        check(|tickets| tickets.into_iter().for_each(|ticket| assert!(ticket.wait().is_ok())));
+    }
+
+    #[test]
+    fn two_threads_that_wait_get_the_answers() {
+        check(|[first, second]| {
+            let other = loom::thread::spawn(|| assert!(second.wait().is_ok()));
+            assert!(first.wait().is_ok());
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_future_is_woken_and_gets_the_answer() {
+        check(|[mut ticket, _dropped]| {
+            let notify = loom::sync::Arc::new(loom::sync::Notify::new());
+            let waker = Waker::from(Arc::new(Notify(notify.clone())));
+            loop {
+                match poll(&mut ticket, &waker) {
+                    Poll::Ready(answer) => break assert!(answer.is_ok()),
+                    Poll::Pending => notify.wait(),
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_answer_that_was_polled_for_can_be_waited_for() {
+        check(|[mut ticket, _dropped]| {
+            if poll(&mut ticket, Waker::noop()).is_pending() {
+                assert!(ticket.wait().is_ok());
+            }
+        });
+    }
+
+    #[test]
+    fn an_answer_is_taken_once() {
+        check(|[mut ticket, _dropped]| {
+            if ticket.try_take().is_some_and(|answer| answer.is_ok()) {
+                assert_eq!(ticket.try_take(), Some(Err(TicketError::Taken)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_ticket_is_dropped_with_and_without_a_waker() {
+        check(|[mut polled, dropped]| {
+            drop(dropped);
+            _ = poll(&mut polled, Waker::noop());
+        });
     }
 }

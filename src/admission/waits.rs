@@ -32,7 +32,7 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Takes the next groups that come; none when nothing more can come.
-    pub(super) fn take<T>(&mut self, queue: &Queue<T>, batch: &mut Vec<Group<T>>) {
+    pub(super) fn take(&mut self, queue: &Queue, batch: &mut Vec<Group>) {
         let start = Instant::now();
         stay_awake(|| queue.is_idle(), self.last_was_short);
         queue.take(batch);
@@ -73,11 +73,16 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::admission::job::Job;
 
-    fn next(waits: &mut Waits, queue: &Queue<()>) -> usize {
+    fn push(queue: &Queue) {
+        assert!(queue.push(Job::numbered(1)).is_ok());
+    }
+
+    fn next(waits: &mut Waits, queue: &Queue) -> usize {
         let mut batch = Vec::new();
         waits.take(queue, &mut batch);
-        batch.len()
+        batch.iter().map(Group::len).sum()
     }
 
     #[test]
@@ -85,7 +90,7 @@ mod tests {
         let (queue, mut waits) = (Queue::new(1, 1), Waits::default());
         // What is there at once was a short wait, unless something came between.
         while !waits.last_was_short {
-            queue.push(()).unwrap();
+            push(&queue);
             assert_eq!(next(&mut waits, &queue), 1);
         }
         // And what comes late was not: awake at first, and then asleep.
@@ -99,7 +104,7 @@ mod tests {
                         thread::yield_now();
                     }
                     thread::sleep(2 * LONGEST_SPIN);
-                    queue.push(()).unwrap();
+                    push(&queue);
                 });
                 assert_eq!(next(&mut waits, &queue), 1);
             });

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::TicketError;
 use super::answers::survives;
 use super::group::{Group, answer_all};
-use super::job::Job;
 use super::queue::Queue;
 use super::waits::Waits;
 use crate::engine::Engine;
-use crate::lineages::OwnedLineage;
+use crate::lineages::Room;
 use crate::owned_request::OwnedRequest;
 use crate::plan::Planned;
 use crate::request::Request;
@@ -25,7 +24,7 @@ const JOBS_KEPT: usize = 1024;
 
 pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
-    pub(super) queue: Arc<Queue<Job>>,
+    pub(super) queue: Arc<Queue>,
     pub(super) aborted: Arc<AtomicBool>,
     pub(super) fault: Option<fn(&OwnedRequest)>,
 }
@@ -60,27 +59,29 @@ impl Worker {
     }
 
     /// Hashes a batch to where its answers stay.
-    fn hash(&self, batch: &mut [Group<Job>], plans: &mut Vec<Planned>, memory: &mut Memory) {
+    fn hash(&self, batch: &mut [Group], plans: &mut Vec<Planned>, memory: &mut Memory) {
         if let Some(fault) = self.fault {
             batch.iter_mut().flat_map(Group::jobs).for_each(|job| fault(&job.request));
         }
         let size = batch.iter().map(Group::len).sum();
         let mut requests: Vec<Request<'_>> = Vec::with_capacity(size);
-        let mut rooms: Vec<&mut OwnedLineage> = Vec::with_capacity(size);
+        let mut rooms: Vec<&mut Room> = Vec::with_capacity(size);
         for job in batch.iter_mut().flat_map(Group::jobs) {
             let (request, room) = job.parts();
             requests.push(request);
             rooms.push(room);
         }
-        self.engine.hash_apart(&requests, &mut rooms, plans, memory);
-        for (job, plan) in batch.iter_mut().flat_map(Group::jobs).zip(plans) {
-            job.end(plan.map(|_| ()).map_err(TicketError::from));
+        self.engine.hash_apart(&requests, rooms, plans, memory);
+        let mut plans = &plans[..];
+        for group in batch {
+            let of_group = plans.split_off(..group.len()).expect("a plan for each job");
+            group.end(Ok(of_group.into()));
         }
     }
 }
 
 /// Answers all with an error.
-fn fail_all(batch: &mut Vec<Group<Job>>, error: TicketError) {
-    batch.iter_mut().flat_map(Group::jobs).for_each(|job| job.end(Err(error)));
+fn fail_all(batch: &mut Vec<Group>, error: TicketError) {
+    batch.iter_mut().for_each(|group| group.end(Err(error)));
     answer_all(batch);
 }
