@@ -87,10 +87,8 @@ impl Answers {
         }
     }
 
-    /// Leaves the answers; gives whoever waits for them. Only the first ones count.
-    ///
-    /// To wake a thread takes longer than to hash a request. So whoever has many answers leaves
-    /// all of them first: a thread that waits for one after the other sleeps once.
+    /// Leaves the answers; gives whoever waits for them, to be [woken](Self::wake). Only the first ones
+    /// count.
     pub(super) fn give(&self, mut ended: Ended) -> Waiters {
         let mut state = self.lock();
         let State::Awaited(waiters) = &mut *state else { return Waiters::default() };

@@ -19,6 +19,8 @@ pub(super) struct Group {
     /// As if a panic had ended them, until they are hashed.
     outcomes: Outcomes,
     answers: Arc<Answers>,
+    /// Who is to be woken; `None` until the jobs are handed over.
+    waiters: Option<Waiters>,
 }
 
 /// Where the answer of one job will be.
@@ -33,6 +35,7 @@ impl Group {
             jobs: Vec::with_capacity(jobs),
             outcomes: Err(TicketError::Panicked),
             answers: Arc::new(Answers::new()),
+            waiters: None,
         }
     }
 
@@ -63,52 +66,37 @@ impl Group {
         self.jobs.iter_mut()
     }
 
-    /// Says what came of the jobs.
+    /// Says what came of the jobs, before they are handed over.
     pub(super) fn end(&mut self, outcomes: Outcomes) {
         self.outcomes = outcomes;
     }
 
-    /// Hands the jobs over; gives whoever waits for them.
-    fn answer(&mut self) -> Waiters {
-        let outcomes = mem::replace(&mut self.outcomes, Err(TicketError::Panicked));
-        self.answers.give(Ended { jobs: mem::take(&mut self.jobs), outcomes })
-    }
-
-    fn answered(mut self) -> Sleepers {
-        let waiters = self.answer();
-        Sleepers { answers: Arc::clone(&self.answers), waiters }
+    /// Hands the jobs over. Those who wait for them are woken when the group is dropped: so that whoever
+    /// has many groups hands all of them over first, and nobody sleeps on whatever happens in between.
+    fn answer(&mut self) {
+        if self.waiters.is_none() {
+            let outcomes = mem::replace(&mut self.outcomes, Err(TicketError::Panicked));
+            let ended = Ended { jobs: mem::take(&mut self.jobs), outcomes };
+            self.waiters = Some(self.answers.give(ended));
+        }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let waiters = self.answer();
-        self.answers.wake(waiters);
+        self.answer();
+        self.answers.wake(self.waiters.take().unwrap_or_default());
     }
 }
 
-/// Those who wait for answers that are there now. Woken when this is dropped, so that nobody sleeps on
-/// whatever happens in between.
-struct Sleepers {
-    answers: Arc<Answers>,
-    waiters: Waiters,
-}
-
-impl Drop for Sleepers {
-    fn drop(&mut self) {
-        self.answers.wake(mem::take(&mut self.waiters));
-    }
-}
-
-/// Answers all, and then wakes those who wait.
+/// Answers all, and then wakes those who wait, the first ones first.
 ///
-/// From the last to the first: whoever is awake and waits for one after the other then finds all
-/// of them, and does not ask for each group while it is handed over.
+/// To wake a thread takes longer than to hash a request: one that waits for one answer after the other
+/// is to sleep once. From the last group to the first, so that one that is awake then finds all of
+/// them, and does not ask for each while it is handed over.
 pub(super) fn answer_all(batch: &mut Vec<Group>) {
-    let mut sleepers: Vec<Sleepers> = batch.drain(..).rev().map(Group::answered).collect();
-    // Who came first is woken first.
-    sleepers.reverse();
-    drop(sleepers);
+    batch.iter_mut().rev().for_each(Group::answer);
+    batch.clear();
 }
 
 #[cfg(all(test, not(kvhash_loom)))]
