@@ -131,8 +131,8 @@ fn a_warm_arena_is_enough() {
 /// As long as it is not set, a worker waits.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Neither the queue nor its worker keeps the room of a batch of 100,000 requests: 2 MB of entries and 4 of
-/// plans. Their order, 1.6 MB, is of what a worker may keep.
+/// Neither the queue nor its worker keeps the room of a batch of 100,000 requests: 4 MB of plans. Their
+/// order, 1.6 MB, is of what a worker may keep.
 fn a_burst_is_given_back() {
     const BURST: usize = 100_000;
     let before = HELD.load(Ordering::Relaxed);

@@ -132,7 +132,9 @@ mod tests {
         let errors = [7, 8, 9].map(|position| RequestError::PositionLimit { position });
         group.end(Ok(errors.map(Err).into()));
         places[1].answers.give_up(places[1].index);
+        assert!(!places[0].answers.are_there());
         answer_all(&mut vec![group]);
+        assert!(places[0].answers.are_there());
         for i in [2, 0] {
             let ended = places[i].answers.try_take(places[i].index).unwrap();
             assert_eq!(ended.job.number() as usize, i + 1);
