@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use common::{Prompt, splitmix64};
-use kvhash::admission::{Admission, Options};
+use kvhash::admission::{Admission, Options, Ticket};
 use kvhash::{
     Columns, DynamoPlhLegacy, Engine, EngineError, LegacyRequest, Lineages, MmRun, OwnedRequest,
     Request, SequenceHash,
@@ -411,4 +412,8 @@ fn engines_are_shared_and_results_are_sent() {
     shared::<Engine<DynamoPlhLegacy>>();
     sent::<Lineages>();
     sent::<Lineages<kvhash::LegacyLineageHash>>();
+    // In any future, and across a caught panic.
+    fn ticket<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
+    ticket::<Ticket>();
+    shared::<Admission>();
 }
