@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr;
 use std::sync::LazyLock;
 
 /// Bytes of a cache line, on all CPUs that have a hint below.
@@ -28,15 +27,6 @@ pub(crate) fn fetch<T>(address: *const T) {
         );
     }
     let _ = address;
-}
-
-/// Asks for every line of a value to be brought into the first-level cache to be written. Hints, as
-/// [`fetch`].
-#[inline(always)]
-pub(crate) fn fetch_all_to_write<T>(value: &T) {
-    for offset in (0..size_of::<T>()).step_by(LINE_BYTES) {
-        fetch_to_write(ptr::from_ref(value).wrapping_byte_add(offset));
-    }
 }
 
 /// Asks for the line at an address to be brought into the first-level cache to be written. A hint,

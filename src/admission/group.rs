@@ -6,14 +6,13 @@ use std::sync::Arc;
 use super::TicketError;
 use super::answers::{Answers, Ended, Waiters};
 use super::job::{Job, Outcomes};
-use crate::fetch::fetch_all_to_write;
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
 /// record of all: some hundred bytes a request.
 pub(super) const LARGEST_GROUP: usize = 64;
 
-/// Jobs that lie one after the other, so that a worker reads them as one piece. However a group ends,
-/// its tickets are answered.
+/// Jobs that lie one after the other: a worker reads them as one piece, which its core fetches ahead by
+/// itself. However a group ends, its tickets are answered.
 pub(super) struct Group {
     jobs: Vec<Job>,
     /// As if a panic had ended them, until they are hashed.
@@ -50,11 +49,6 @@ impl Group {
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
     }
 
-    /// Asks for the lines of the jobs, which other cores wrote and this one will.
-    pub(super) fn fetch(&self) {
-        self.jobs.iter().for_each(fetch_all_to_write);
-    }
-
     /// Drops the jobs whose tickets were dropped: empty ones take their places.
     pub(super) fn drop_cancelled(&mut self) {
         for index in self.answers.take_given_up() {
@@ -62,6 +56,7 @@ impl Group {
         }
     }
 
+    /// The jobs, in the order in which they came.
     pub(super) fn jobs(&mut self) -> impl Iterator<Item = &mut Job> {
         self.jobs.iter_mut()
     }

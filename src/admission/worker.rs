@@ -40,7 +40,6 @@ impl Worker {
             if batch.is_empty() {
                 return;
             }
-            batch.iter().for_each(Group::fetch);
             batch.iter_mut().for_each(Group::drop_cancelled);
             if self.aborted.load(Ordering::Relaxed) {
                 fail_all(&mut batch, TicketError::Aborted);
