@@ -41,6 +41,7 @@ macro_rules! with_length {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use with_length;
 
 /// The accumulators of one block in vectors. They are kept in two, products and data: the specification adds each
