@@ -185,12 +185,15 @@ impl<S: Scheme> Engine<S> {
     ) {
         let mut rows = Vec::with_capacity(requests.len());
         let mut block_hashes = Vec::new();
-        for room in rooms {
-            let (places, kept) = room.places();
-            rows.push(places);
-            block_hashes.extend(kept);
-        }
         let kept = self.columns.contains(Columns::BLOCK_HASHES);
+        for room in rooms {
+            let (places, hashes) = room.places();
+            rows.push(places);
+            // One that is left out would give the next one's place to this one's request.
+            if kept {
+                block_hashes.push(hashes.expect("room that this engine has made"));
+            }
+        }
         let may_fan_out = self.threads > 1 && matches!(self.pool, Pool::Own(..));
         self.hash_to(may_fan_out, requests, plans, memory, |_| {
             (Column::Apart(rows), kept.then_some(Column::Apart(block_hashes)), None)

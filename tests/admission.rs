@@ -290,6 +290,68 @@ fn a_dropped_ticket_cancels_what_has_not_begun() {
 }
 
 #[test]
+fn a_dropped_ticket_leaves_the_others_what_is_theirs() {
+    let _turn = TURN.lock().unwrap();
+    let request =
+        |i: u32| OwnedRequest::new((0..16).map(|t| 7 * t + 1000 * i).collect::<Vec<u32>>());
+    let run = MmRun { mm_hash: 1, offset: 0, length: 0 };
+    for columns in [Columns::NONE, Columns::BLOCK_HASHES] {
+        let builder = || Engine::builder().block_size(BlockSize::new(4).unwrap()).columns(columns);
+        let mut expected = kvhash::Lineages::new();
+        let requests: Vec<OwnedRequest> = (0..200).map(request).collect();
+        let borrowed: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
+        builder().build().unwrap().hash(&borrowed, &mut expected);
+
+        let admission =
+            Admission::start(builder().build().unwrap(), Options::default().fault(fault)).unwrap();
+        let (busy, gate) = keep_busy(&admission);
+        let tickets: Vec<Ticket> =
+            (0..200).map(|i| admission.submit(request(i)).unwrap()).collect();
+        // Behind the others, so that there is a place that nothing is written to.
+        let bad = admission.submit(request(200).mm_runs([run])).unwrap();
+        // In the first group of the batch, and in others: the first, one between, and two together.
+        let cancelled = [0, 5, 70, 71, 199];
+        let mut kept = Vec::new();
+        for (i, ticket) in tickets.into_iter().enumerate() {
+            if !cancelled.contains(&i) {
+                kept.push((i, ticket));
+            }
+        }
+        drop(gate);
+        assert!(busy.wait().is_ok() && bad.wait().is_err());
+        for (i, ticket) in kept {
+            assert_eq!(ticket.wait().unwrap(), expected.get(i).unwrap().detach(), "{i}");
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
+    /// Panics at the end of a poll that comes to the answer.
+    struct DropsBadly;
+    impl Wake for DropsBadly {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for DropsBadly {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let _turn = TURN.lock().unwrap();
+    let admission = start(Options::default());
+    let (mut busy, gate) = keep_busy(&admission);
+    let waker = Waker::from(Arc::new(DropsBadly));
+    assert!(poll_once(&mut busy, &waker).is_pending());
+    let replace = std::panic::AssertUnwindSafe(|| {
+        drop(waker);
+        poll_once(&mut busy, Waker::noop())
+    });
+    assert!(std::panic::catch_unwind(replace).is_err());
+    drop(gate);
+    assert!(busy.wait().is_ok());
+}
+
+#[test]
 fn a_panic_ends_its_batch_and_nothing_else() {
     let _turn = TURN.lock().unwrap();
     let admission = start(Options::default());

@@ -34,15 +34,15 @@ enum State {
 
 /// The jobs of a group when they have ended, and what came of them.
 pub(super) struct Ended {
-    /// Empty ones where they were taken, or nobody wants their answers.
-    pub(super) jobs: Vec<Job>,
+    /// `None` where they were taken, or nobody wants their answers.
+    pub(super) jobs: Vec<Option<Job>>,
     pub(super) outcomes: Outcomes,
 }
 
 impl Ended {
     /// The job at an index, which its ticket alone takes.
     fn take(&mut self, index: usize) -> EndedJob {
-        let job = mem::take(&mut self.jobs[index]);
+        let job = self.jobs[index].take().expect("a job that its ticket takes once");
         let outcome = self.outcomes.as_ref().map(|plans| plans[index]).map_err(|&error| error);
         EndedJob { job, outcome }
     }
@@ -94,7 +94,7 @@ impl Answers {
         let State::Awaited(waiters) = &mut *state else { return Waiters::default() };
         let waiters = mem::take(waiters);
         let unwanted: Vec<Job> =
-            waiters.given_up.iter().map(|&index| mem::take(&mut ended.jobs[index])).collect();
+            waiters.given_up.iter().filter_map(|&index| ended.jobs[index].take()).collect();
         *state = State::There(ended);
         drop(state);
         self.are_there.store(true, Ordering::Release);
@@ -126,7 +126,7 @@ impl Answers {
         let mut state = self.lock();
         match &mut *state {
             State::There(ended) => {
-                let job = mem::take(&mut ended.jobs[index]);
+                let job = ended.jobs[index].take();
                 drop(state);
                 drop(job);
             }
@@ -156,20 +156,16 @@ impl Answers {
         }
         let waker = waker.clone();
         let mut state = self.lock();
-        match &mut *state {
-            State::There(ended) => {
-                let ended = ended.take(index);
-                drop(state);
-                drop(waker);
-                Poll::Ready(ended)
-            }
-            State::Awaited(waiters) => {
-                let old = waiters.set(index, Some(waker));
-                drop(state);
-                drop(old);
-                Poll::Pending
-            }
+        if let State::Awaited(waiters) = &mut *state {
+            let old = waiters.set(index, Some(waker));
+            drop(state);
+            drop(old);
+            return Poll::Pending;
         }
+        drop(state);
+        // First, since it is the caller's and may panic: the answer is then still there.
+        drop(waker);
+        self.try_take(index).map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Has nobody woken who was to be: before an answer is waited for otherwise.
@@ -199,13 +195,11 @@ impl Answers {
     pub(super) fn wait_until(&self, index: usize, deadline: Instant) -> Option<EndedJob> {
         let mut state = self.lock();
         loop {
+            let left = deadline.saturating_duration_since(Instant::now());
             match &mut *state {
                 State::There(ended) => return Some(ended.take(index)),
+                State::Awaited(_) if left.is_zero() => return None,
                 State::Awaited(waiters) => waiters.threads = true,
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
             }
             let waited = self.came.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(|error| error.into_inner());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::TicketError;
 use super::answers::{Answers, Ended, Waiters};
 use super::job::{Job, Outcomes};
+use crate::plan::{Plan, Planned};
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
 /// record of all: some hundred bytes a request.
@@ -14,7 +15,8 @@ pub(super) const LARGEST_GROUP: usize = 64;
 /// Jobs that lie one after the other: a worker reads them as one piece, which its core fetches ahead by
 /// itself. However a group ends, its tickets are answered.
 pub(super) struct Group {
-    jobs: Vec<Job>,
+    /// `None` where the ticket was dropped before a worker came to it.
+    jobs: Vec<Option<Job>>,
     /// As if a panic had ended them, until they are hashed.
     outcomes: Outcomes,
     answers: Arc<Answers>,
@@ -38,32 +40,42 @@ impl Group {
         }
     }
 
-    /// How many jobs came.
+    /// How many jobs came, those included whose tickets were dropped.
     pub(super) fn len(&self) -> usize {
         self.jobs.len()
     }
 
     /// Adds a job.
     pub(super) fn push(&mut self, job: Job) -> Place {
-        self.jobs.push(job);
+        self.jobs.push(Some(job));
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
     }
 
-    /// Drops the jobs whose tickets were dropped: empty ones take their places.
+    /// Drops the jobs whose tickets were dropped.
     pub(super) fn drop_cancelled(&mut self) {
         for index in self.answers.take_given_up() {
-            self.jobs[index] = Job::default();
+            self.jobs[index] = None;
         }
     }
 
-    /// The jobs, in the order in which they came.
+    /// The jobs that are to be hashed, in the order in which they came.
     pub(super) fn jobs(&mut self) -> impl Iterator<Item = &mut Job> {
-        self.jobs.iter_mut()
+        self.jobs.iter_mut().flatten()
     }
 
-    /// Says what came of the jobs, before they are handed over.
-    pub(super) fn end(&mut self, outcomes: Outcomes) {
-        self.outcomes = outcomes;
+    /// Takes the plans by which its [jobs](Self::jobs) were hashed, which come next.
+    pub(super) fn hashed<'a>(&mut self, plans: &mut impl Iterator<Item = &'a Planned>) {
+        let plan_of = |job: &Option<Job>| match job {
+            Some(_) => *plans.next().expect("a plan for each job"),
+            // Nobody asks for it.
+            None => Ok(Plan::default()),
+        };
+        self.outcomes = Ok(self.jobs.iter().map(plan_of).collect());
+    }
+
+    /// Says why its jobs were not hashed.
+    pub(super) fn failed(&mut self, error: TicketError) {
+        self.outcomes = Err(error);
     }
 
     /// Hands the jobs over. Those who wait for them are woken when the group is dropped: so that whoever
@@ -125,7 +137,7 @@ mod tests {
         let mut group = Group::with_room(0);
         let places = [1, 2, 3].map(|number| group.push(Job::numbered(number)));
         let errors = [7, 8, 9].map(|position| RequestError::PositionLimit { position });
-        group.end(Ok(errors.map(Err).into()));
+        group.hashed(&mut errors.map(Err).iter());
         places[1].answers.give_up(places[1].index);
         assert!(!places[0].answers.are_there());
         answer_all(&mut vec![group]);

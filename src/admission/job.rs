@@ -12,7 +12,6 @@ use crate::request::Request;
 /// by whoever takes the answer. (A worker frees only what was cancelled.) A worker that made and freed
 /// it would do little else, and memory that one thread makes and another frees costs both. For the same
 /// reason a worker writes to the room alone; what it has to say of a job it says [elsewhere](Outcomes).
-#[derive(Default)]
 pub(super) struct Job {
     pub(super) request: OwnedRequest,
     room: Room,

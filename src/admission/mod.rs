@@ -7,10 +7,10 @@
 //!
 //! Every request that was accepted is answered exactly once: with its hashes, with its error, or
 //! with the reason that there are none. The queue is bounded; what does not fit is given back. Wakers
-//! run on threads of the queue: one that waits for a ticket may wait for ever.
+//! run on threads of the queue: one that waits for a ticket, or shuts another queue down, may wait for ever.
 //!
-//! The room for the hashes is made by whoever submits, and workers hash to it; the request and the
-//! room are freed with the answer. To wake a thread takes longer than to hash a prompt: so a worker looks at
+//! The room for the hashes is made by whoever submits, and workers hash to it: it becomes the answer,
+//! with which the request is freed. To wake a thread takes longer than to hash a prompt: so a worker looks at
 //! the queue for up to 100 µs as long as requests keep coming that soon, and so does one thread at a time
 //! that waits for a ticket, where workers are awake; others sleep after some microseconds. Where requests
 //! are further apart, workers sleep.
@@ -71,7 +71,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many requests wait at the most, beside those that are being hashed. Default: 1,024.
+    /// How many requests wait at the most, beside those that are being hashed; one whose ticket was
+    /// dropped counts until a worker comes to it. Default: 1,024.
     pub fn capacity(self, requests: usize) -> Self {
         Self { capacity: requests, ..self }
     }

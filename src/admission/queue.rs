@@ -19,7 +19,7 @@ use super::group::{Group, LARGEST_GROUP, Place};
 use super::job::Job;
 
 /// For how many groups room is kept: what one burst made larger is given back.
-const GROUPS_KEPT: usize = 64;
+pub(super) const GROUPS_KEPT: usize = 64;
 
 /// A bounded queue that any number of threads put jobs into, and workers take batches from.
 pub(super) struct Queue {
@@ -37,7 +37,8 @@ struct State {
     groups: VecDeque<Group>,
     /// How many jobs there are in them.
     waiting: usize,
-    /// How many the last of them has, or had: the next one has room for as many.
+    /// How many jobs the newest group has got so far, or had when it was taken: the next one has room for
+    /// as many.
     usual: usize,
     is_closed: bool,
     /// How many workers are asleep, or on their way back.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::TicketError;
 use super::answers::survives;
 use super::group::{Group, answer_all};
-use super::queue::Queue;
+use super::queue::{GROUPS_KEPT, Queue};
 use super::waits::Waits;
 use crate::engine::Engine;
 use crate::lineages::Room;
@@ -51,7 +51,7 @@ impl Worker {
                 fail_all(&mut batch, TicketError::Panicked);
             }
             memory.shrink_past(BYTES_KEPT);
-            batch.shrink_to(JOBS_KEPT);
+            batch.shrink_to(GROUPS_KEPT);
             plans.truncate(JOBS_KEPT);
             plans.shrink_to(JOBS_KEPT);
         }
@@ -71,16 +71,13 @@ impl Worker {
             rooms.push(room);
         }
         self.engine.hash_apart(&requests, rooms, plans, memory);
-        let mut plans = &plans[..];
-        for group in batch {
-            let of_group = plans.split_off(..group.len()).expect("a plan for each job");
-            group.end(Ok(of_group.into()));
-        }
+        let mut plans = plans.iter();
+        batch.iter_mut().for_each(|group| group.hashed(&mut plans));
     }
 }
 
 /// Answers all with an error.
 fn fail_all(batch: &mut Vec<Group>, error: TicketError) {
-    batch.iter_mut().for_each(|group| group.end(Err(error)));
+    batch.iter_mut().for_each(|group| group.failed(error));
     answer_all(batch);
 }
