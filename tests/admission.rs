@@ -327,7 +327,7 @@ fn a_dropped_ticket_leaves_the_others_what_is_theirs() {
 
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
-    /// Panics at the end of a poll that comes to the answer.
+    /// Panics when another one takes its place.
     struct DropsBadly;
     impl Wake for DropsBadly {
         fn wake(self: Arc<Self>) {}
