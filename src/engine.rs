@@ -189,7 +189,7 @@ impl<S: Scheme> Engine<S> {
         for room in rooms {
             let (places, hashes) = room.places();
             rows.push(places);
-            // One that is left out would give the next one's place to this one's request.
+            // None may be left out: all later requests would get their neighbours' places.
             if kept {
                 block_hashes.push(hashes.expect("room that this engine has made"));
             }

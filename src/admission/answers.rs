@@ -52,7 +52,7 @@ impl Ended {
 #[derive(Default)]
 #[must_use = "whoever waits has to be woken"]
 pub(super) struct Waiters {
-    /// By index, up to the last one that was polled.
+    /// By index, up to the highest one that was polled.
     wakers: Vec<Option<Waker>>,
     /// Whether threads sleep, or did.
     threads: bool,
@@ -87,8 +87,8 @@ impl Answers {
         }
     }
 
-    /// Leaves the answers; gives whoever waits for them, to be [woken](Self::wake). Only the first ones
-    /// count.
+    /// Leaves the answers; gives whoever waits for them: threads to be [woken](Self::wake_threads), and
+    /// then [wakers](Self::wake). Only the first ones count.
     pub(super) fn give(&self, mut ended: Ended) -> Waiters {
         let mut state = self.lock();
         let State::Awaited(waiters) = &mut *state else { return Waiters::default() };
@@ -102,11 +102,15 @@ impl Answers {
         waiters
     }
 
-    /// Wakes those who waited for the answers, which are there.
-    pub(super) fn wake(&self, waiters: Waiters) {
-        if waiters.threads {
+    /// Wakes the threads that slept until the answers were there.
+    pub(super) fn wake_threads(&self, waiters: &mut Waiters) {
+        if mem::take(&mut waiters.threads) {
             self.came.notify_all();
         }
+    }
+
+    /// Wakes all others who waited for the answers.
+    pub(super) fn wake(waiters: Waiters) {
         for waker in waiters.wakers.into_iter().flatten() {
             // Wakers are the caller's: one that panics costs the others nothing.
             survives(|| waker.wake());
@@ -165,7 +169,7 @@ impl Answers {
         drop(state);
         // First, since it is the caller's and may panic: the answer is then still there.
         drop(waker);
-        self.try_take(index).map_or(Poll::Pending, Poll::Ready)
+        Poll::Ready(self.try_take(index).expect("answers that are there stay there"))
     }
 
     /// Has nobody woken who was to be: before an answer is waited for otherwise.

@@ -17,7 +17,7 @@ pub(super) const LARGEST_GROUP: usize = 64;
 pub(super) struct Group {
     /// `None` where the ticket was dropped before a worker came to it.
     jobs: Vec<Option<Job>>,
-    /// As if a panic had ended them, until they are hashed.
+    /// Until they are hashed, as if a panic had ended them: for a group that is dropped before.
     outcomes: Outcomes,
     answers: Arc<Answers>,
     /// Who is to be woken; `None` until the jobs are handed over.
@@ -51,6 +51,12 @@ impl Group {
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
     }
 
+    /// For how many jobs there is room.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.jobs.capacity()
+    }
+
     /// Drops the jobs whose tickets were dropped.
     pub(super) fn drop_cancelled(&mut self) {
         for index in self.answers.take_given_up() {
@@ -78,8 +84,9 @@ impl Group {
         self.outcomes = Err(error);
     }
 
-    /// Hands the jobs over. Those who wait for them are woken when the group is dropped: so that whoever
-    /// has many groups hands all of them over first, and nobody sleeps on whatever happens in between.
+    /// Hands the jobs over. Those who wait for them are woken when the group is dropped, if not before: so
+    /// that whoever has many groups hands all of them over first, and nobody sleeps on whatever happens in
+    /// between.
     fn answer(&mut self) {
         if self.waiters.is_none() {
             let outcomes = mem::replace(&mut self.outcomes, Err(TicketError::Panicked));
@@ -87,27 +94,40 @@ impl Group {
             self.waiters = Some(self.answers.give(ended));
         }
     }
+
+    fn wake_threads(&mut self) {
+        if let Some(waiters) = &mut self.waiters {
+            self.answers.wake_threads(waiters);
+        }
+    }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.answer();
-        self.answers.wake(self.waiters.take().unwrap_or_default());
+        self.wake_threads();
+        Answers::wake(self.waiters.take().unwrap_or_default());
     }
 }
 
-/// Answers all, and then wakes those who wait, the first ones first.
+/// Answers all, and then wakes those who wait, the first ones first: threads before wakers, which are the
+/// caller's and may take a lock that such a thread holds.
 ///
 /// To wake a thread takes longer than to hash a request: one that waits for one answer after the other
 /// is to sleep once. From the last group to the first, so that one that is awake then finds all of
 /// them, and does not ask for each while it is handed over.
 pub(super) fn answer_all(batch: &mut Vec<Group>) {
     batch.iter_mut().rev().for_each(Group::answer);
+    batch.iter_mut().for_each(Group::wake_threads);
     batch.clear();
 }
 
 #[cfg(all(test, not(kvhash_loom)))]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::task::Wake;
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -130,6 +150,33 @@ mod tests {
                 assert_eq!(ended.into_answer(), Err(TicketError::Panicked));
             }
         });
+    }
+
+    #[test]
+    fn threads_are_woken_before_wakers_of_any_group_run() {
+        /// Waits for a thread that waits for the other group.
+        struct Waits(Mutex<Receiver<()>>, AtomicBool);
+        impl Wake for Waits {
+            fn wake(self: Arc<Self>) {
+                let came = self.0.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_ok();
+                self.1.store(came, Ordering::SeqCst);
+            }
+        }
+        let mut groups = [1, 2].map(|_| Group::with_room(1));
+        let [polled, waited] = [0, 1].map(|i| groups[i].push(Job::numbered(1)));
+        let (sender, receiver) = channel();
+        let waker = Arc::new(Waits(Mutex::new(receiver), AtomicBool::new(false)));
+        assert!(polled.answers.poll(polled.index, &Arc::clone(&waker).into()).is_pending());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                waited.answers.wait(waited.index);
+                sender.send(()).unwrap();
+            });
+            // It is asleep by then; where it is not, it needs nobody.
+            thread::sleep(Duration::from_millis(50));
+            answer_all(&mut groups.into());
+        });
+        assert!(waker.1.load(Ordering::SeqCst), "the thread slept on");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::request::Request;
 /// Its memory is the caller's: the room is made when the request is submitted, and all of it is freed
 /// by whoever takes the answer. (A worker frees only what was cancelled.) A worker that made and freed
 /// it would do little else, and memory that one thread makes and another frees costs both. For the same
-/// reason a worker writes to the room alone; what it has to say of a job it says [elsewhere](Outcomes).
+/// reason a worker writes hashes to the room and nothing to the rest; what it has to say of a job it says
+/// [elsewhere](Outcomes).
 pub(super) struct Job {
     pub(super) request: OwnedRequest,
     room: Room,

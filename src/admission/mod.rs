@@ -7,7 +7,8 @@
 //!
 //! Every request that was accepted is answered exactly once: with its hashes, with its error, or
 //! with the reason that there are none. The queue is bounded; what does not fit is given back. Wakers
-//! run on threads of the queue: one that waits for a ticket, or shuts another queue down, may wait for ever.
+//! run on threads of the queue: one that waits for a ticket, or for a lock that is held by whoever does, or
+//! shuts another queue down, may wait for ever.
 //!
 //! The room for the hashes is made by whoever submits, and workers hash to it: it becomes the answer,
 //! with which the request is freed. To wake a thread takes longer than to hash a prompt: so a worker looks at

@@ -1,9 +1,9 @@
 //! What waits for a worker, in the order in which it came.
 //!
 //! One lock, held as long as it takes to put a job in or to move some groups: jobs wait in the groups that
-//! they leave in. A queue without a lock hands jobs over one by one: each of them is a locked instruction
-//! and waits for a line of the other core, where a worker reads a group of this one from its first to its
-//! last byte. Figures: `perf/threads.md`.
+//! they leave in. A worker reads a group from its first to its last byte. A queue without a lock hands jobs
+//! over one by one, and each of them is a locked instruction and waits for a line of the other core.
+//! Figures: `perf/threads.md`.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -37,8 +37,8 @@ struct State {
     groups: VecDeque<Group>,
     /// How many jobs there are in them.
     waiting: usize,
-    /// How many jobs the newest group has got so far, or had when it was taken: the next one has room for
-    /// as many.
+    /// How many jobs the newest group has got so far, or had when it was taken: the next one is made with
+    /// room for as many.
     usual: usize,
     is_closed: bool,
     /// How many workers are asleep, or on their way back.
@@ -134,7 +134,9 @@ impl Queue {
     /// The group that the next job goes to.
     fn last_group<'a>(&self, state: &'a mut State) -> &'a mut Group {
         if state.groups.back().is_none_or(|last| last.len() >= self.largest_group) {
-            state.groups.push_back(Group::with_room(state.usual));
+            // What it grows to is then no more than the largest one takes, either.
+            let room = state.usual.next_power_of_two().min(self.largest_group);
+            state.groups.push_back(Group::with_room(room));
         }
         state.groups.back_mut().expect("a group that is not full")
     }
@@ -255,6 +257,20 @@ mod tests {
                 assert!(numbers(&mut batch).into_iter().eq(next.by_ref().take(size)));
             }
             assert_eq!((queue.len(), next.next()), (0, Some(1000)));
+        }
+    }
+
+    #[test]
+    fn a_full_group_has_room_for_no_more_whatever_came_before() {
+        let queue = Queue::new(1000, LARGEST_GROUP);
+        for before in 1..LARGEST_GROUP {
+            for count in [before, LARGEST_GROUP] {
+                (0..count).for_each(|_| assert!(queue.push(Job::numbered(1)).is_ok()));
+                let mut batch = Vec::new();
+                queue.take(&mut batch);
+                assert_eq!((batch.len(), batch[0].len()), (1, count));
+                assert!(batch[0].room() <= LARGEST_GROUP, "{}", batch[0].room());
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use super::{Answer, TicketError};
 /// It can be waited for, with and without a deadline, asked, and awaited under any async runtime.
 /// Dropped, it cancels the request if that has not begun: a worker that comes to it frees it. The
 /// request is otherwise freed when its answer is taken, or when it has been hashed for nobody. A ticket
-/// that is kept, even after its answer is there, keeps up to 8 KB that it shares with up to 63 others.
+/// that is kept, even after its answer is there, keeps the record of a group of up to 64: up to 8 KB.
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
     /// Where its answer will be; `None` once it is taken.
@@ -46,7 +46,7 @@ impl Ticket {
     }
 
     /// Waits for the hashes until `deadline`; `None` where they are not there by then. The ticket
-    /// stays good; whoever polled it before is not woken any more.
+    /// stays good, and whoever polled it before is then not woken any more.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ use crate::run::Memory;
 /// comes once.
 const BYTES_KEPT: usize = 8 << 20;
 
-/// For how many jobs a worker keeps room: what one burst made larger is given back.
-const JOBS_KEPT: usize = 1024;
+/// How many plans a worker keeps room for: what one burst made larger is given back.
+const PLANS_KEPT: usize = 1024;
 
 pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
@@ -52,8 +52,8 @@ impl Worker {
             }
             memory.shrink_past(BYTES_KEPT);
             batch.shrink_to(GROUPS_KEPT);
-            plans.truncate(JOBS_KEPT);
-            plans.shrink_to(JOBS_KEPT);
+            plans.truncate(PLANS_KEPT);
+            plans.shrink_to(PLANS_KEPT);
         }
     }
 
