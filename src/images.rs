@@ -6,12 +6,11 @@ use std::slice;
 use crate::engine::room;
 use crate::kernel::{Backend, Counting, Lane, Workspace};
 use crate::request::{MmRun, Request};
-use crate::run::{Batch, lay_out};
-use crate::scheme::Scheme;
 use crate::scheme::encode::{
     FRAME_BYTES, PLACE_OFFSET, Stretch, Stretches, TOKEN_BYTES, blocks_inside,
 };
 use crate::scheme::frames::{SLACK, encode_frames, encode_without_places};
+use crate::walk::{Walker, lay_out};
 
 /// How many bytes of frames are written before they are hashed: few enough to stay in the
 /// first-level cache.
@@ -23,18 +22,18 @@ const SHORTEST_COUNT: usize = 6;
 /// A thread's memory for frames.
 pub(crate) type Frames = Vec<[u8; FRAME_BYTES]>;
 
-impl<S: Scheme> Batch<'_, '_, S> {
-    /// One request with multimodal runs. Text stretches are hashed where they lie, framed ones
-    /// by way of the scratch memory.
-    pub(crate) fn run_stretches(
-        &self,
+impl Walker<'_> {
+    /// Takes a request with multimodal runs to its end. Text stretches are hashed where they lie,
+    /// framed ones by way of the scratch memory.
+    pub(crate) fn walk_stretches(
+        &mut self,
         request: &Request<'_>,
         stretches: Stretches<'_>,
         lane: Lane<'_>,
-        workspace: &mut Workspace,
         frames: &mut Frames,
     ) {
         let block_size = stretches.block_size();
+        let workspace = &mut *self.workspace;
         let mut walk = Walk { backend: self.backend, lane, packed_alike: 0, workspace };
         let mut framed = Framed {
             tokens: request.tokens,

@@ -55,6 +55,7 @@ mod pool;
 mod request;
 mod run;
 mod scheme;
+mod walk;
 mod xxh3;
 
 pub use digest::{BlockHash, SaltHash, SequenceHash};

@@ -101,14 +101,20 @@ pub(crate) struct Planner<S> {
 #[derive(Debug, Default)]
 pub(crate) struct PlanMemory {
     /// The requests that are hashed from their tokens alone.
-    pub(crate) order: Vec<Waiting>,
-    /// Whether these are in the order of their shapes.
-    pub(crate) in_order: bool,
+    pub(crate) order: Order,
     /// The requests that have runs.
     pub(crate) images: Vec<WithRuns>,
     /// Copies of the runs of requests that gave them out of order.
     sorted_runs: Vec<MmRun>,
     salt_buffer: Vec<u8>,
+}
+
+/// The order in which requests are hashed.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) waiting: Vec<Waiting>,
+    /// Whether it is that of their shapes.
+    pub(crate) is_by_shape: bool,
 }
 
 /// A request that waits for its turn.
@@ -212,11 +218,11 @@ impl<S: Scheme> Planner<S> {
         plans: &mut [Planned],
         memory: &mut PlanMemory,
     ) -> usize {
-        memory.order.clear();
-        memory.order.reserve(requests.len());
+        memory.order.waiting.clear();
+        memory.order.waiting.reserve(requests.len());
         memory.images.clear();
         memory.sorted_runs.clear();
-        let (mut in_order, mut last) = (true, Shape::default());
+        let (mut is_by_shape, mut last) = (true, Shape::default());
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
             let rows = self.rows(request);
@@ -233,11 +239,11 @@ impl<S: Scheme> Planner<S> {
                     _ => continue,
                 }
             };
-            memory.order.push(Waiting { shape, index });
-            in_order &= last <= shape;
+            memory.order.waiting.push(Waiting { shape, index });
+            is_by_shape &= last <= shape;
             last = shape;
         }
-        memory.in_order = in_order;
+        memory.order.is_by_shape = is_by_shape;
         row
     }
 
