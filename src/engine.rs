@@ -1,5 +1,7 @@
 //! The engine: settings, and the one call that hashes a batch.
 
+mod apart;
+
 use std::fmt;
 use std::ops::BitOr;
 use std::sync::{Arc, OnceLock};
@@ -10,12 +12,14 @@ use rayon::ThreadPool;
 use crate::error::EngineError;
 use crate::fan_out::Grain;
 use crate::kernel::Backend;
-use crate::lineages::{Lineages, Room};
+use crate::lineages::Lineages;
 use crate::output::{Column, Output, OutputColumns};
+pub(crate) use apart::Unhashed;
+
 use crate::plan::{Plan, Planned, Planner};
 use crate::pool::OwnPool;
 use crate::run::{Batch, Memory, Size};
-use crate::scheme::sealed::{General, Layout};
+use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
 
 /// Bytes of tokens below which a batch stays on the calling thread: about 100 µs of work. Waking a
@@ -173,33 +177,6 @@ impl<S: Scheme> Engine<S> {
         });
     }
 
-    /// Hashes a batch to where each request's hashes stay: a [room](Self::room_for) was made for each.
-    /// For threads that others wait for: it does not go to a pool that was given, whose threads may be
-    /// among those.
-    pub(crate) fn hash_apart<'o>(
-        &self,
-        requests: &[S::Request<'_>],
-        rooms: Vec<&'o mut Room<S::Row>>,
-        plans: &'o mut Vec<Planned>,
-        memory: &mut Memory,
-    ) {
-        let mut rows = Vec::with_capacity(requests.len());
-        let mut block_hashes = Vec::new();
-        let kept = self.columns.contains(Columns::BLOCK_HASHES);
-        for room in rooms {
-            let (places, hashes) = room.places();
-            rows.push(places);
-            // None may be left out: all later requests would get their neighbours' places.
-            if kept {
-                block_hashes.push(hashes.expect("room that this engine has made"));
-            }
-        }
-        let may_fan_out = self.threads > 1 && matches!(self.pool, Pool::Own(..));
-        self.hash_to(may_fan_out, requests, plans, memory, |_| {
-            (Column::Apart(rows), kept.then_some(Column::Apart(block_hashes)), None)
-        });
-    }
-
     /// Hashes a batch to the columns that `columns` has for so many blocks.
     #[inline(always)]
     fn hash_to<'o>(
@@ -232,11 +209,6 @@ impl<S: Scheme> Engine<S> {
                 batch.run(0..requests.len(), &mut output, scratch);
             }
         }
-    }
-
-    /// Room for the hashes of a request, if it does not fail.
-    pub(crate) fn room_for(&self, request: &S::Request<'_>) -> Room<S::Row> {
-        Room::new(self.planner.rows(request.general()), self.columns)
     }
 
     /// The backend that hashes.

@@ -1,9 +1,11 @@
 //! The results of a batch.
 
+use bytemuck::Zeroable;
+
 use crate::digest::{BlockHash, SaltHash, SequenceHash};
-use crate::engine::Columns;
+use crate::engine::{Columns, room};
 use crate::error::RequestError;
-use crate::plan::{Plan, Planned};
+use crate::plan::{Plan, Planned, Shape};
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
 use crate::run::Memory;
 use crate::scheme::Row;
@@ -169,8 +171,8 @@ impl<R: Row> Lineage<'_, R> {
 /// The hashes of one request, apart from those of its batch: what [`Lineage`] borrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedLineage<R: Row = PositionalLineageHash> {
-    plhs: Box<[R]>,
-    block_hashes: Option<Box<[BlockHash]>>,
+    plhs: Vec<R>,
+    block_hashes: Option<Vec<BlockHash>>,
     sequence_hashes: Option<Box<[SequenceHash]>>,
     salt_hash: SaltHash,
     block_size: usize,
@@ -178,6 +180,48 @@ pub struct OwnedLineage<R: Row = PositionalLineageHash> {
 }
 
 impl<R: Row> OwnedLineage<R> {
+    /// One of nothing.
+    pub(crate) fn empty() -> Self {
+        Self {
+            plhs: Vec::new(),
+            block_hashes: None,
+            sequence_hashes: None,
+            salt_hash: SaltHash(0),
+            block_size: 0,
+            tail: 0,
+        }
+    }
+
+    /// The lineage of a request with this plan, in the memory of another. Its hashes are not there yet.
+    pub(crate) fn unhashed(plan: &Plan, columns: Columns, memory: Self) -> Self {
+        let blocks = plan.shape.blocks();
+        let kept = columns.contains(Columns::BLOCK_HASHES);
+        Self {
+            plhs: in_place_of(memory.plhs, blocks),
+            block_hashes: kept
+                .then(|| in_place_of(memory.block_hashes.unwrap_or_default(), blocks)),
+            sequence_hashes: None,
+            salt_hash: plan.salt_hash,
+            block_size: plan.shape.block_size(),
+            tail: plan.tail,
+        }
+    }
+
+    /// The plan that it was made by.
+    #[inline(always)]
+    pub(crate) fn plan(&self) -> Plan {
+        let Self { salt_hash, block_size, tail, .. } = *self;
+        // That of a request whose numbers have passed.
+        let shape = Shape::new(block_size as u32, self.plhs.len());
+        Plan { first_row: 0, tail, salt_hash, shape }
+    }
+
+    /// Where its lineage hashes and block hashes go.
+    #[inline(always)]
+    pub(crate) fn places(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
+        (&mut self.plhs, self.block_hashes.as_deref_mut())
+    }
+
     /// A lineage hash a block.
     pub fn plhs(&self) -> &[R] {
         &self.plhs
@@ -210,44 +254,21 @@ impl<R: Row> OwnedLineage<R> {
     }
 }
 
-/// Room for the hashes of one request, made before they are known.
-#[derive(Debug, Default)]
-pub(crate) struct Room<R: Row = PositionalLineageHash> {
-    plhs: Box<[R]>,
-    block_hashes: Option<Box<[BlockHash]>>,
-}
-
-impl<R: Row> Room<R> {
-    /// Room for so many blocks.
-    pub(crate) fn new(blocks: usize, columns: Columns) -> Self {
-        let kept = columns.contains(Columns::BLOCK_HASHES);
-        Self {
-            plhs: vec![R::zeroed(); blocks].into(),
-            block_hashes: kept.then(|| vec![BlockHash(0); blocks].into()),
-        }
-    }
-
-    /// The places of lineage hashes and block hashes.
-    pub(crate) fn places(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
-        (&mut self.plhs, self.block_hashes.as_deref_mut())
-    }
-
-    /// The hashes that were written to it, of a request with this plan.
-    pub(crate) fn into_lineage(self, plan: &Plan) -> OwnedLineage<R> {
-        OwnedLineage {
-            plhs: self.plhs,
-            block_hashes: self.block_hashes,
-            sequence_hashes: None,
-            salt_hash: plan.salt_hash,
-            block_size: plan.shape.block_size(),
-            tail: plan.tail,
-        }
-    }
-}
-
 impl OwnedLineage {
     /// A sequence hash a block, read from the rows.
     pub fn sequence_hashes(&self) -> impl ExactSizeIterator<Item = SequenceHash> + '_ {
         self.plhs.iter().map(PositionalLineageHash::current_sequence_hash)
     }
+}
+
+/// So many elements in the memory of others, where it is enough. As [ever](room) in place of results, what
+/// is there is not cleared.
+fn in_place_of<T: Zeroable + Copy>(mut others: Vec<T>, count: usize) -> Vec<T> {
+    if others.capacity() < count {
+        // One that grew would be copied.
+        return vec![T::zeroed(); count];
+    }
+    room(&mut others, count);
+    others.truncate(count);
+    others
 }

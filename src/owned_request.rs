@@ -122,7 +122,14 @@ impl OwnedRequest {
         self.tokens.as_slice()
     }
 
+    /// Whether there are runs of placeholder tokens.
+    #[inline(always)]
+    pub(crate) fn has_runs(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| !rest.mm_runs.is_empty())
+    }
+
     /// The same request, borrowed.
+    #[inline(always)]
     pub fn as_request(&self) -> Request<'_> {
         let request = Request { salt: self.salt.as_deref(), ..Request::new(self.tokens()) };
         let Some(rest) = &self.rest else { return request };

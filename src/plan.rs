@@ -30,7 +30,7 @@ pub(crate) struct Shape(u64);
 
 impl Shape {
     /// Positions, and so numbers of blocks, have 24 bits.
-    fn new(block_size: u32, blocks: usize) -> Self {
+    pub(crate) fn new(block_size: u32, blocks: usize) -> Self {
         Self(u64::from(block_size) << 32 | blocks as u64)
     }
 
@@ -45,6 +45,11 @@ impl Shape {
     /// How many bytes a block of tokens has.
     pub(crate) fn block_bytes(self) -> usize {
         self.block_size() * TOKEN_BYTES
+    }
+
+    /// How many bytes all its blocks of tokens have.
+    pub(crate) fn bytes(self) -> usize {
+        self.blocks() * self.block_bytes()
     }
 }
 
@@ -148,26 +153,27 @@ impl PlanMemory {
         }
     }
 
-    /// Puts the runs of a request in order and checks each against the one before and the prompt's
-    /// length.
+    /// Notes a request that has runs, and gives those in order.
     #[cold]
-    fn check_runs(
-        &mut self,
-        index: usize,
-        runs: &[MmRun],
-        tokens_len: usize,
-    ) -> Result<(), RequestError> {
+    pub(crate) fn note_runs<'a>(&'a mut self, index: usize, runs: &'a [MmRun]) -> &'a [MmRun] {
         if runs.is_sorted_by_key(|run| run.offset) {
             self.images.push(WithRuns { index, sorted: None });
-            return check_in_order(runs, tokens_len);
+            return runs;
         }
         let start = self.sorted_runs.len();
+        self.images.push(WithRuns { index, sorted: Some(start) });
         self.sorted_runs.extend_from_slice(runs);
         let sorted = &mut self.sorted_runs[start..];
         // Stable, as the peer's: of two runs with the same offset the second one overlaps.
         sorted.sort_by_key(|run| run.offset);
-        self.images.push(WithRuns { index, sorted: Some(start) });
-        check_in_order(sorted, tokens_len)
+        sorted
+    }
+
+    /// Forgets all, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.order.waiting.clear();
+        self.images.clear();
+        self.sorted_runs.clear();
     }
 }
 
@@ -218,10 +224,8 @@ impl<S: Scheme> Planner<S> {
         plans: &mut [Planned],
         memory: &mut PlanMemory,
     ) -> usize {
-        memory.order.waiting.clear();
+        memory.clear();
         memory.order.waiting.reserve(requests.len());
-        memory.images.clear();
-        memory.sorted_runs.clear();
         let (mut is_by_shape, mut last) = (true, Shape::default());
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
@@ -260,7 +264,8 @@ impl<S: Scheme> Planner<S> {
         let first_block = request.first_block();
         if !request.mm_runs.is_empty() {
             let before = first_block as usize * block_size as usize;
-            memory.check_runs(index, request.mm_runs, before + request.tokens.len())?;
+            let runs = memory.note_runs(index, request.mm_runs);
+            check_in_order(runs, before + request.tokens.len())?;
         }
         if block_size == 0 {
             return Err(RequestError::ZeroBlockSize);

@@ -85,8 +85,8 @@ impl Scratches {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) plans: PlanMemory,
-    workspace: Workspace,
-    frames: Frames,
+    pub(crate) workspace: Workspace,
+    pub(crate) frames: Frames,
 }
 
 impl Scratch {

@@ -16,7 +16,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(kvhash_loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::job::{EndedJob, Job, Outcomes};
+use super::job::{EndedJob, Job, Outcome};
 
 /// The answers of a group, in the order of its requests.
 pub(super) struct Answers {
@@ -36,15 +36,14 @@ enum State {
 pub(super) struct Ended {
     /// `None` where they were taken, or nobody wants their answers.
     pub(super) jobs: Vec<Option<Job>>,
-    pub(super) outcomes: Outcomes,
+    pub(super) outcome: Outcome,
 }
 
 impl Ended {
     /// The job at an index, which its ticket alone takes.
     fn take(&mut self, index: usize) -> EndedJob {
         let job = self.jobs[index].take().expect("a job that its ticket takes once");
-        let outcome = self.outcomes.as_ref().map(|plans| plans[index]).map_err(|&error| error);
-        EndedJob { job, outcome }
+        EndedJob { job, outcome: self.outcome }
     }
 }
 

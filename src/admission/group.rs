@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::TicketError;
 use super::answers::{Answers, Ended, Waiters};
-use super::job::{Job, Outcomes};
-use crate::plan::{Plan, Planned};
+use super::job::{Job, Outcome};
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
 /// record of all: some hundred bytes a request.
@@ -18,7 +17,7 @@ pub(super) struct Group {
     /// `None` where the ticket was dropped before a worker came to it.
     jobs: Vec<Option<Job>>,
     /// Until they are hashed, as if a panic had ended them: for a group that is dropped before.
-    outcomes: Outcomes,
+    outcome: Outcome,
     answers: Arc<Answers>,
     /// Who is to be woken; `None` until the jobs are handed over.
     waiters: Option<Waiters>,
@@ -34,7 +33,7 @@ impl Group {
     pub(super) fn with_room(jobs: usize) -> Self {
         Self {
             jobs: Vec::with_capacity(jobs),
-            outcomes: Err(TicketError::Panicked),
+            outcome: Err(TicketError::Panicked),
             answers: Arc::new(Answers::new()),
             waiters: None,
         }
@@ -69,19 +68,9 @@ impl Group {
         self.jobs.iter_mut().flatten()
     }
 
-    /// Takes the plans by which its [jobs](Self::jobs) were hashed, which come next.
-    pub(super) fn hashed<'a>(&mut self, plans: &mut impl Iterator<Item = &'a Planned>) {
-        let plan_of = |job: &Option<Job>| match job {
-            Some(_) => *plans.next().expect("a plan for each job"),
-            // Nobody asks for it.
-            None => Ok(Plan::default()),
-        };
-        self.outcomes = Ok(self.jobs.iter().map(plan_of).collect());
-    }
-
-    /// Says why its jobs were not hashed.
-    pub(super) fn failed(&mut self, error: TicketError) {
-        self.outcomes = Err(error);
+    /// Says what came of its jobs.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
     }
 
     /// Hands the jobs over. Those who wait for them are woken when the group is dropped, if not before: so
@@ -89,8 +78,7 @@ impl Group {
     /// between.
     fn answer(&mut self) {
         if self.waiters.is_none() {
-            let outcomes = mem::replace(&mut self.outcomes, Err(TicketError::Panicked));
-            let ended = Ended { jobs: mem::take(&mut self.jobs), outcomes };
+            let ended = Ended { jobs: mem::take(&mut self.jobs), outcome: self.outcome };
             self.waiters = Some(self.answers.give(ended));
         }
     }
@@ -132,8 +120,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::error::RequestError;
-    use crate::lineages::Room;
+    use crate::lineages::OwnedLineage;
     use crate::owned_request::OwnedRequest;
 
     #[test]
@@ -183,8 +170,7 @@ mod tests {
     fn each_has_its_own_job_and_what_came_of_it() {
         let mut group = Group::with_room(0);
         let places = [1, 2, 3].map(|number| group.push(Job::numbered(number)));
-        let errors = [7, 8, 9].map(|position| RequestError::PositionLimit { position });
-        group.hashed(&mut errors.map(Err).iter());
+        group.end(Err(TicketError::Aborted));
         places[1].answers.give_up(places[1].index);
         assert!(!places[0].answers.are_there());
         answer_all(&mut vec![group]);
@@ -192,14 +178,14 @@ mod tests {
         for i in [2, 0] {
             let ended = places[i].answers.try_take(places[i].index).unwrap();
             assert_eq!(ended.job.number() as usize, i + 1);
-            assert_eq!(ended.into_answer(), Err(TicketError::Request(errors[i])));
+            assert_eq!(ended.into_answer(), Err(TicketError::Aborted));
         }
     }
 
     #[test]
     fn what_nobody_wants_is_freed_as_soon_as_it_is_not_worked_on() {
         let tokens: Arc<[u32]> = [1].into();
-        let job = || Job::new(OwnedRequest::shared(Arc::clone(&tokens)), Room::default());
+        let job = || Job::new(OwnedRequest::shared(Arc::clone(&tokens)), OwnedLineage::empty());
         let held = || Arc::strong_count(&tokens) - 1;
         let mut group = Group::with_room(3);
         let places = [(); 3].map(|()| group.push(job()));

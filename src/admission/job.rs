@@ -1,49 +1,46 @@
 //! A request on its way through the queue.
 
 use super::{Answer, TicketError};
-use crate::lineages::Room;
+use crate::engine::Unhashed;
+use crate::lineages::OwnedLineage;
 use crate::owned_request::OwnedRequest;
-use crate::plan::Planned;
-use crate::request::Request;
 
-/// A request, and room for its hashes.
+/// A request that was planned, and its lineage, whose hashes are to come.
 ///
-/// Its memory is the caller's: the room is made when the request is submitted, and all of it is freed
-/// by whoever takes the answer. (A worker frees only what was cancelled.) A worker that made and freed
+/// Its memory is the caller's: the lineage is made when the request is submitted, and becomes the answer,
+/// with which the request is freed. (A worker frees only what was cancelled.) A worker that made and freed
 /// it would do little else, and memory that one thread makes and another frees costs both. For the same
-/// reason a worker writes hashes to the room and nothing to the rest; what it has to say of a job it says
-/// [elsewhere](Outcomes).
+/// reason a worker writes hashes to the lineage and nothing to the rest.
 pub(super) struct Job {
     pub(super) request: OwnedRequest,
-    room: Room,
+    lineage: OwnedLineage,
 }
 
 impl Job {
-    pub(super) fn new(request: OwnedRequest, room: Room) -> Self {
-        Self { request, room }
+    pub(super) fn new(request: OwnedRequest, lineage: OwnedLineage) -> Self {
+        Self { request, lineage }
     }
 
-    /// What is to be hashed, and the room for its hashes.
-    pub(super) fn parts(&mut self) -> (Request<'_>, &mut Room) {
-        (self.request.as_request(), &mut self.room)
+    /// What is to be hashed, and where to.
+    #[inline(always)]
+    pub(super) fn unhashed(&mut self) -> Unhashed<'_> {
+        Unhashed::new(&self.request, &mut self.lineage)
     }
 }
 
-/// What came of some jobs, one after the other: the plans by which they were hashed to their rooms, or
-/// why none of them was.
-pub(super) type Outcomes = Result<Vec<Planned>, TicketError>;
+/// What came of jobs: whether they were hashed, or why not.
+pub(super) type Outcome = Result<(), TicketError>;
 
 /// A job that has ended, and what came of it.
 pub(super) struct EndedJob {
     pub(super) job: Job,
-    pub(super) outcome: Result<Planned, TicketError>,
+    pub(super) outcome: Outcome,
 }
 
 impl EndedJob {
     /// The answer. The request is freed.
     pub(super) fn into_answer(self) -> Answer {
-        let plan = self.outcome??;
-        Ok(self.job.room.into_lineage(&plan))
+        self.outcome.map(|()| self.job.lineage)
     }
 }
 
@@ -51,7 +48,7 @@ impl EndedJob {
 impl Job {
     /// A job to be known again.
     pub(super) fn numbered(number: u32) -> Self {
-        Self::new(OwnedRequest::new([number]), Room::default())
+        Self::new(OwnedRequest::new([number]), OwnedLineage::empty())
     }
 
     pub(super) fn number(&self) -> u32 {

@@ -228,9 +228,12 @@ impl Admission {
         if let Err(refused) = self.queue.admits() {
             return Err(Rejected::new(refused, request));
         }
-        let room = self.engine.room_for(&request.as_request());
+        let lineage = match self.engine.plan(&request.as_request(), OwnedLineage::empty()) {
+            Ok(lineage) => lineage,
+            Err(error) => return Ok(Ticket::failed(error)),
+        };
         let lingers = !self.queue.has_sleepers();
-        match self.queue.push(Job::new(request, room)) {
+        match self.queue.push(Job::new(request, lineage)) {
             Ok(place) => Ok(Ticket::new(place, lingers)),
             Err((refused, job)) => Err(Rejected::new(refused, job.request)),
         }

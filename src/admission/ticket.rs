@@ -12,6 +12,7 @@ use super::group::Place;
 use super::job::EndedJob;
 use super::waits::linger;
 use super::{Answer, TicketError};
+use crate::error::RequestError;
 
 /// A claim to the hashes of one request.
 ///
@@ -21,8 +22,8 @@ use super::{Answer, TicketError};
 /// that is kept, even after its answer is there, keeps the record of a group of up to 64: up to 8 KB.
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
-    /// Where its answer will be; `None` once it is taken.
-    place: Option<Place>,
+    /// Where its answer will be; what it is answered with where there is no such place.
+    place: Result<Place, TicketError>,
     /// Whether no worker slept when the request came: its answer may be there in a moment. To fall
     /// asleep and be woken takes longer, and whoever wakes has less time to hash. A worker that sleeps
     /// is better made room for.
@@ -33,7 +34,12 @@ pub struct Ticket {
 
 impl Ticket {
     pub(super) fn new(place: Place, lingers: bool) -> Self {
-        Self { place: Some(place), lingers, polled: false }
+        Self { place: Ok(place), lingers, polled: false }
+    }
+
+    /// That of a request that cannot be hashed.
+    pub(super) fn failed(error: RequestError) -> Self {
+        Self { place: Err(error.into()), lingers: false, polled: false }
     }
 
     /// Waits for the hashes.
@@ -73,13 +79,13 @@ impl Ticket {
 
     fn wait_for_it(&mut self) -> Answer {
         self.prepare_to_wait(|| true);
-        let Some(place) = self.place.take() else { return Err(TicketError::Taken) };
+        let place = self.give_place_up()?;
         place.answers.wait(place.index).into_answer()
     }
 
     /// Has nobody else woken, and gives the answer some time to come, as long as it `may`.
     fn prepare_to_wait(&mut self, may: impl Fn() -> bool) {
-        let Some(place) = &self.place else { return };
+        let Ok(place) = &self.place else { return };
         if mem::take(&mut self.polled) {
             place.answers.forget_waker(place.index);
         }
@@ -98,10 +104,17 @@ impl Ticket {
     }
 
     fn take_by(&mut self, take: impl FnOnce(&Place) -> Option<EndedJob>) -> Option<Answer> {
-        let Some(place) = &self.place else { return Some(Err(TicketError::Taken)) };
-        let job = take(place)?;
-        self.place = None;
-        Some(job.into_answer())
+        let job = match &self.place {
+            Ok(place) => Ok(take(place)?),
+            Err(error) => Err(*error),
+        };
+        self.place = Err(TicketError::Taken);
+        Some(job.and_then(EndedJob::into_answer))
+    }
+
+    /// Its place, if its answer is still to be taken there.
+    fn give_place_up(&mut self) -> Result<Place, TicketError> {
+        mem::replace(&mut self.place, Err(TicketError::Taken))
     }
 }
 
@@ -120,7 +133,7 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
+        if let Ok(place) = self.give_place_up() {
             place.answers.give_up(place.index);
         }
     }
@@ -128,7 +141,7 @@ impl Drop for Ticket {
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("is_taken", &self.place.is_none()).finish_non_exhaustive()
+        f.debug_struct("Ticket").field("has_place", &self.place.is_ok()).finish_non_exhaustive()
     }
 }
 
@@ -142,9 +155,8 @@ mod orders {
     use super::*;
     use crate::admission::group::{Group, answer_all};
     use crate::admission::job::Job;
-    use crate::lineages::Room;
+    use crate::lineages::OwnedLineage;
     use crate::owned_request::OwnedRequest;
-    use crate::plan::Plan;
 
     struct Notify(loom::sync::Arc<loom::sync::Notify>);
 
@@ -166,11 +178,11 @@ mod orders {
             let mut group = Group::with_room(2);
             let tickets = [(); 2].map(|()| {
                 let request = OwnedRequest::shared(Arc::clone(&tokens));
-                Ticket::new(group.push(Job::new(request, Room::default())), false)
+                Ticket::new(group.push(Job::new(request, OwnedLineage::empty())), false)
             });
             let worker = loom::thread::spawn(move || {
                 group.drop_cancelled();
-                group.hashed(&mut [Ok(Plan::default()); 2].iter());
+                group.end(Ok(()));
                 answer_all(&mut vec![group]);
             });
             run(tickets);
