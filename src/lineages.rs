@@ -193,6 +193,7 @@ impl<R: Row> OwnedLineage<R> {
     }
 
     /// The lineage of a request with this plan, in the memory of another. Its hashes are not there yet.
+    #[inline(always)]
     pub(crate) fn unhashed(plan: &Plan, columns: Columns, memory: Self) -> Self {
         let blocks = plan.shape.blocks();
         let kept = columns.contains(Columns::BLOCK_HASHES);
@@ -263,6 +264,7 @@ impl OwnedLineage {
 
 /// So many elements in the memory of others, where it is enough. As [ever](room) in place of results, what
 /// is there is not cleared.
+#[inline(always)]
 fn in_place_of<T: Zeroable + Copy>(mut others: Vec<T>, count: usize) -> Vec<T> {
     if others.capacity() < count {
         // One that grew would be copied.

@@ -224,11 +224,17 @@ impl Admission {
     /// [`shutdown`](Self::shutdown) or [`abort`](Self::abort); the request is in the error.
     #[allow(clippy::result_large_err, reason = "the request is given back whole")]
     pub fn submit(&self, request: OwnedRequest) -> Result<Ticket, Rejected> {
+        self.submit_into(request, OwnedLineage::empty())
+    }
+
+    /// [`submit`](Self::submit)s a request whose hashes go to the memory of a lineage that is needed no
+    /// more.
+    pub fn submit_into(&self, request: OwnedRequest, memory: OwnedLineage) -> Result<Ticket, Rejected> {
         // Before anything is made: callers try again and again.
         if let Err(refused) = self.queue.admits() {
             return Err(Rejected::new(refused, request));
         }
-        let lineage = match self.engine.plan(&request.as_request(), OwnedLineage::empty()) {
+        let lineage = match self.engine.plan(&request.as_request(), memory) {
             Ok(lineage) => lineage,
             Err(error) => return Ok(Ticket::failed(error)),
         };

@@ -51,6 +51,7 @@ impl<'a> Unhashed<'a> {
 impl Engine {
     /// Checks and plans a request, and makes its lineage, in the memory of another. The hashes are not in
     /// it yet: see [`hash_apart`](Self::hash_apart).
+    #[inline(always)]
     pub(crate) fn plan(
         &self,
         request: &Request<'_>,
