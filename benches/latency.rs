@@ -234,10 +234,10 @@ fn by_rate(quick: bool) {
 fn at_saturation(quick: bool) {
     /// Tokens of all prompts together: what the last-level cache holds.
     const TOGETHER: usize = 1 << 20;
-    /// Tokens of a batch.
-    const BATCH: usize = 1 << 18;
-    /// Batches under way: one is hashed, and others come and go.
-    const BATCHES: usize = 4;
+    /// Tokens of a batch: its tokens and rows leave each other room in a core's own cache.
+    const BATCH: usize = 1 << 17;
+    /// Batches under way: one is hashed, and the next one is there when it is done.
+    const BATCHES: usize = 2;
 
     println!("\n| tokens a request | way | ns a request | inline, % of it |");
     println!("|---|---|---|---|");
@@ -277,32 +277,41 @@ fn at_saturation(quick: bool) {
                 });
             }
         };
-        let submit = |make: &dyn Fn(&Arc<[u32]>) -> OwnedRequest| {
+        let submit = |hands_on: bool, make: &dyn Fn(&Arc<[u32]>) -> OwnedRequest| {
             let mut under_way: VecDeque<Ticket> = VecDeque::new();
             for prompt in shared.iter().cycle().take(rounds * shared.len()) {
-                if under_way.len() == most {
-                    black_box(under_way.pop_front().unwrap().wait().unwrap());
-                }
-                under_way.push_back(admission.submit(make(prompt)).unwrap());
+                let oldest = (under_way.len() == most).then(|| under_way.pop_front().unwrap());
+                let lineage = oldest.map(|ticket| black_box(ticket.wait().unwrap()));
+                let ticket = match lineage {
+                    Some(lineage) if hands_on => admission.submit_into(make(prompt), lineage),
+                    _ => admission.submit(make(prompt)),
+                };
+                under_way.push_back(ticket.unwrap());
             }
             under_way.drain(..).for_each(|ticket| drop(black_box(ticket.wait().unwrap())));
         };
-        let mut admitted = || submit(&|prompt| OwnedRequest::shared(Arc::clone(prompt)));
+        let share = |prompt: &Arc<[u32]>| OwnedRequest::shared(Arc::clone(prompt));
+        let mut handed_on = || submit(true, &share);
+        let mut admitted = || submit(false, &share);
         // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
         let mut written = || {
-            submit(&|prompt| {
+            submit(true, &|prompt| {
                 let nothing = black_box(0);
                 OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
             });
         };
-        let mut ways: [(&str, &mut dyn FnMut()); 5] = [
+        let mut ways: [(&str, &mut dyn FnMut()); 6] = [
             ("inline", &mut inline),
-            ("inline, results of the last four batches kept", &mut rotating),
+            ("inline, results of the last two batches kept", &mut rotating),
             ("inline, each lineage detached", &mut detached),
+            ("admission, tokens shared, lineages handed on", &mut handed_on),
             ("admission, tokens shared", &mut admitted),
-            ("admission, tokens written by the submitting thread", &mut written),
+            (
+                "admission, tokens written by the submitting thread, lineages handed on",
+                &mut written,
+            ),
         ];
-        let mut shortest = [Duration::MAX; 5];
+        let mut shortest = [Duration::MAX; 6];
         for _ in 0..repetitions {
             for ((_, run), shortest) in ways.iter_mut().zip(&mut shortest) {
                 let start = Instant::now();

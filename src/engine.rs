@@ -14,13 +14,12 @@ use crate::fan_out::Grain;
 use crate::kernel::Backend;
 use crate::lineages::Lineages;
 use crate::output::{Column, Output, OutputColumns};
-pub(crate) use apart::Unhashed;
-
 use crate::plan::{Plan, Planned, Planner};
 use crate::pool::OwnPool;
 use crate::run::{Batch, Memory, Size};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
+pub(crate) use apart::PlannedRequest;
 
 /// Bytes of tokens below which a batch stays on the calling thread: about 100 µs of work. Waking a
 /// thread takes some 10 µs, often several times that, and for less it loses as often as it wins

@@ -122,6 +122,12 @@ impl OwnedRequest {
         self.tokens.as_slice()
     }
 
+    /// The block whose lineage it continues.
+    #[inline(always)]
+    pub(crate) fn parent(&self) -> Option<&PositionalLineageHash> {
+        self.rest.as_ref().and_then(|rest| rest.parent.as_ref())
+    }
+
     /// Whether there are runs of placeholder tokens.
     #[inline(always)]
     pub(crate) fn has_runs(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A request on its way through the queue.
 
 use super::{Answer, TicketError};
-use crate::engine::Unhashed;
+use crate::engine::PlannedRequest;
 use crate::lineages::OwnedLineage;
 use crate::owned_request::OwnedRequest;
 
@@ -23,8 +23,8 @@ impl Job {
 
     /// What is to be hashed, and where to.
     #[inline(always)]
-    pub(super) fn unhashed(&mut self) -> Unhashed<'_> {
-        Unhashed::new(&self.request, &mut self.lineage)
+    pub(super) fn planned(&mut self) -> PlannedRequest<'_> {
+        (&self.request, &mut self.lineage)
     }
 }
 

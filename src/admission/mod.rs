@@ -10,8 +10,8 @@
 //! run on threads of the queue: one that waits for a ticket, or for a lock that is held by whoever does, or
 //! shuts another queue down, may wait for ever.
 //!
-//! The room for the hashes is made by whoever submits, and workers hash to it: it becomes the answer,
-//! with which the request is freed. To wake a thread takes longer than to hash a prompt: so a worker looks at
+//! A request is checked when it is submitted, and its lineage is made there; workers write its hashes, and
+//! it becomes the answer, with which the request is freed. To wake a thread takes longer than to hash a prompt: so a worker looks at
 //! the queue for up to 100 µs as long as requests keep coming that soon, and so does one thread at a time
 //! that waits for a ticket, where workers are awake; others sleep after some microseconds. Where requests
 //! are further apart, workers sleep.
@@ -218,6 +218,8 @@ impl Admission {
 
     /// Puts a request into the queue. Does not wait.
     ///
+    /// It is checked here: one that has an error is answered at once, and takes no place in the queue.
+    ///
     /// # Errors
     ///
     /// [`Rejected::Full`] where there is no place, [`Rejected::Closed`] after
@@ -227,14 +229,41 @@ impl Admission {
         self.submit_into(request, OwnedLineage::empty())
     }
 
-    /// [`submit`](Self::submit)s a request whose hashes go to the memory of a lineage that is needed no
-    /// more.
-    pub fn submit_into(&self, request: OwnedRequest, memory: OwnedLineage) -> Result<Ticket, Rejected> {
+    /// [Submits](Self::submit) a request whose hashes go to the memory of a lineage that is needed no more, as
+    /// those of a batch go to the memory of the [batch before](crate::Lineages). Whoever takes an answer with
+    /// each request that it submits so needs no new memory, and workers write to what their caches still
+    /// have: under load more goes through (`perf/threads.md`).
+    ///
+    /// The lineage may have been any request's. Where it is too small it is replaced; where it is larger, the
+    /// answer keeps all of its memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit). The lineage is then dropped.
+    ///
+    /// ```
+    /// # use kvhash::admission::{Admission, Options};
+    /// # use kvhash::{Engine, OwnedRequest};
+    /// # let admission = Admission::start(Engine::builder().build()?, Options::default())?;
+    /// let mut lineage = admission.submit(OwnedRequest::new([7; 400]))?.wait()?;
+    /// for prompt in [[8; 320], [9; 320]] {
+    ///     // ... what is to be done with the last one ...
+    ///     lineage = admission.submit_into(OwnedRequest::new(prompt), lineage)?.wait()?;
+    ///     assert_eq!(lineage.plhs().len(), 20);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[allow(clippy::result_large_err, reason = "the request is given back whole")]
+    pub fn submit_into(
+        &self,
+        request: OwnedRequest,
+        lineage: OwnedLineage,
+    ) -> Result<Ticket, Rejected> {
         // Before anything is made: callers try again and again.
         if let Err(refused) = self.queue.admits() {
             return Err(Rejected::new(refused, request));
         }
-        let lineage = match self.engine.plan(&request.as_request(), memory) {
+        let lineage = match self.engine.plan(&request.as_request(), lineage) {
             Ok(lineage) => lineage,
             Err(error) => return Ok(Ticket::failed(error)),
         };

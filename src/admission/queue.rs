@@ -112,6 +112,7 @@ impl Queue {
     }
 
     /// Puts a job in. Gives it back where it is refused.
+    #[allow(clippy::result_large_err, reason = "the job is given back whole")]
     pub(super) fn push(&self, job: Job) -> Result<Place, (Refused, Job)> {
         let mut state = self.lock();
         if let Err(refused) = self.admits_beside(state.waiting, state.is_closed) {

@@ -56,9 +56,8 @@ impl Worker {
         if let Some(fault) = self.fault {
             batch.iter_mut().flat_map(Group::jobs).for_each(|job| fault(&job.request));
         }
-        let size = batch.iter().map(Group::len).sum();
-        let mut unhashed = Vec::with_capacity(size);
-        unhashed.extend(batch.iter_mut().flat_map(Group::jobs).map(Job::unhashed));
-        self.engine.hash_apart(&mut unhashed, memory);
+        let count = batch.iter().map(Group::len).sum();
+        let planned = batch.iter_mut().flat_map(Group::jobs).map(Job::planned);
+        self.engine.hash_apart(count, planned, memory);
     }
 }

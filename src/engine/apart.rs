@@ -1,8 +1,6 @@
 //! Requests that are planned one by one, as they come, and hashed together later, each to a lineage of its
 //! own: those of a queue.
 
-use std::mem;
-
 use bytemuck::TransparentWrapper;
 use rayon::ThreadPool;
 
@@ -12,7 +10,7 @@ use crate::error::RequestError;
 use crate::fan_out::Grain;
 use crate::kernel::Lane;
 use crate::lineages::OwnedLineage;
-use crate::output::{Column, Output, cells};
+use crate::output::{Column, Output, Place, cells};
 use crate::owned_request::OwnedRequest;
 use crate::plan::{Plan, PlanMemory, Planner, Shape, Waiting};
 use crate::plh::PositionalLineageHash;
@@ -21,30 +19,34 @@ use crate::run::{Batch, Memory, Scratch};
 use crate::scheme::DynamoPlh;
 use crate::walk::{Lanes, Walker};
 
-/// A planned request, and where its hashes go.
-pub(crate) struct Unhashed<'a> {
+/// A request, and the lineage that was [planned](Engine::plan) for it.
+pub(crate) type PlannedRequest<'a> = (&'a OwnedRequest, &'a mut OwnedLineage);
+
+/// A planned request, and where its hashes go: what of it is in many places, in one.
+struct Unhashed<'a> {
     request: &'a OwnedRequest,
+    tokens: &'a [u32],
+    parent: Option<&'a PositionalLineageHash>,
     plan: Plan,
-    rows: &'a mut [PositionalLineageHash],
-    block_hashes: Option<&'a mut [BlockHash]>,
+    place: Place<'a>,
 }
 
 impl<'a> Unhashed<'a> {
-    /// A request, and the lineage that was [planned](Engine::plan) for it.
     #[inline(always)]
-    pub(crate) fn new(request: &'a OwnedRequest, lineage: &'a mut OwnedLineage) -> Self {
+    fn new((request, lineage): PlannedRequest<'a>) -> Self {
         let plan = lineage.plan();
-        let (rows, block_hashes) = lineage.places();
-        Self { request, plan, rows, block_hashes }
+        let (rows, hashes) = lineage.places();
+        let rows = cells(PositionalLineageHash::words_mut(rows));
+        let hashes = hashes.map(|hashes| cells(BlockHash::peel_slice_mut(hashes)));
+        let (tokens, parent) = (request.tokens(), request.parent());
+        Self { request, tokens, parent, plan, place: (rows, hashes) }
     }
 
-    /// It before its first block. To be had once.
+    /// It before its first block.
     #[inline(always)]
-    fn lane(&mut self, planner: &Planner<DynamoPlh>) -> Lane<'a> {
-        let rows = PositionalLineageHash::words_mut(mem::take(&mut self.rows));
-        let hashes = self.block_hashes.take().map(BlockHash::peel_slice_mut);
-        let place = (cells(rows), hashes.map(cells));
-        planner.lane(&self.request.as_request(), &self.plan, place)
+    fn lane(&self, planner: &Planner<DynamoPlh>) -> Lane<'a> {
+        let request = Request { parent: self.parent.copied(), ..Request::new(self.tokens) };
+        planner.lane(&request, &self.plan, self.place)
     }
 }
 
@@ -61,39 +63,59 @@ impl Engine {
         Ok(OwnedLineage::unhashed(&plan, self.columns, memory))
     }
 
-    /// Hashes planned requests. On a thread that others wait for: it does not go to a pool that was given,
-    /// whose threads may be among those.
-    pub(crate) fn hash_apart(&self, unhashed: &mut [Unhashed<'_>], memory: &mut Memory) {
-        if self.threads > 1 && matches!(self.pool, Pool::Own(..)) {
-            let bytes = unhashed.iter().map(|one| one.plan.shape.bytes()).sum();
-            if let Some((pool, grain)) = self.pool_for(bytes) {
-                return self.fan_out_apart(pool, grain, unhashed, memory);
-            }
+    /// Hashes `count` planned requests. On a thread that others wait for: it does not go to a pool that was
+    /// given, whose threads may be among those.
+    pub(crate) fn hash_apart<'a>(
+        &self,
+        count: usize,
+        planned: impl Iterator<Item = PlannedRequest<'a>>,
+        memory: &mut Memory,
+    ) {
+        if self.threads == 1 || matches!(self.pool, Pool::Given(_)) {
+            return self.hash_apart_here(count, planned, memory);
         }
+        let planned: Vec<PlannedRequest<'_>> = planned.collect();
+        let bytes = planned.iter().map(|(_, lineage)| lineage.plan().shape.bytes()).sum();
+        match self.pool_for(bytes) {
+            Some((pool, grain)) => self.fan_out_apart(pool, grain, planned, memory),
+            None => self.hash_apart_here(count, planned.into_iter(), memory),
+        }
+    }
+
+    /// Hashes planned requests on the calling thread.
+    fn hash_apart_here<'a>(
+        &self,
+        count: usize,
+        planned: impl Iterator<Item = PlannedRequest<'a>>,
+        memory: &mut Memory,
+    ) {
+        let mut unhashed = Vec::with_capacity(count);
+        unhashed.extend(planned.map(Unhashed::new));
         let Scratch { plans, workspace, frames } = &mut memory.scratches.at_least(1)[0];
         let keeps_hashes = self.columns.contains(Columns::BLOCK_HASHES);
         let mut walker = Walker { backend: self.backend, keeps_hashes, workspace };
         plans.clear();
-        plans.order.waiting.reserve(unhashed.len());
+        plans.order.waiting.reserve(count);
         let (mut is_by_shape, mut last) = (true, Shape::default());
-        for (index, one) in unhashed.iter_mut().enumerate() {
+        for (index, one) in unhashed.iter().enumerate() {
             let shape = one.plan.shape;
             if shape.blocks() == 0 {
                 continue;
             }
-            if !one.request.has_runs() {
-                plans.order.waiting.push(Waiting { shape, index });
-                is_by_shape &= last <= shape;
-                last = shape;
+            if one.request.has_runs() {
+                let request = one.request.as_request();
+                let runs = plans.note_runs(index, request.mm_runs);
+                let stretches = one.plan.stretches(&request, runs);
+                walker.walk_stretches(&request, stretches, one.lane(&self.planner), frames);
                 continue;
             }
-            let request = one.request.as_request();
-            let lane = one.lane(&self.planner);
-            let runs = plans.note_runs(index, request.mm_runs);
-            walker.walk_stretches(&request, one.plan.stretches(&request, runs), lane, frames);
+            plans.order.waiting.push(Waiting { shape, index });
+            is_by_shape &= last <= shape;
+            last = shape;
         }
         plans.order.is_by_shape = is_by_shape;
-        walker.walk_all(&mut plans.order, &mut Each { planner: &self.planner, unhashed });
+        let mut lanes = Each { planner: &self.planner, unhashed: &unhashed };
+        walker.walk_all(&mut plans.order, &mut lanes);
     }
 
     /// Hashes planned requests on threads of a pool, too. Each thread plans again what it hashes.
@@ -101,26 +123,25 @@ impl Engine {
         &self,
         pool: &ThreadPool,
         grain: Grain,
-        unhashed: &mut [Unhashed<'_>],
+        planned: Vec<PlannedRequest<'_>>,
         memory: &mut Memory,
     ) {
-        let requests: Vec<Request<'_>> =
-            unhashed.iter().map(|one| one.request.as_request()).collect();
+        let kept = self.columns.contains(Columns::BLOCK_HASHES);
+        let (mut requests, mut rows, mut block_hashes) = (Vec::new(), Vec::new(), Vec::new());
+        for (request, lineage) in planned {
+            let (places, hashes) = lineage.places();
+            requests.push(request.as_request());
+            rows.push(places);
+            if kept {
+                // None may be left out: all later requests would get their neighbours' places.
+                block_hashes.push(hashes.expect("a column that was planned"));
+            }
+        }
         let batch: Batch<'_, '_, DynamoPlh> =
             Batch { backend: self.backend, planner: &self.planner, requests: &requests };
         batch.count_chunks(&mut memory.chunks);
-        let mut plans = vec![Ok(Plan::default()); unhashed.len()];
-        let kept = self.columns.contains(Columns::BLOCK_HASHES);
-        let (mut rows, mut block_hashes) = (Vec::new(), Vec::new());
-        for one in unhashed {
-            rows.push(mem::take(&mut one.rows));
-            if kept {
-                // None may be left out: all later requests would get their neighbours' places.
-                block_hashes.push(one.block_hashes.take().expect("a column that was planned"));
-            }
-        }
         let output = Output {
-            plans: &mut plans,
+            plans: &mut vec![Ok(Plan::default()); requests.len()],
             first_row: 0,
             rows: Column::Apart(rows),
             block_hashes: kept.then_some(Column::Apart(block_hashes)),
@@ -133,7 +154,7 @@ impl Engine {
 /// Planned requests that become lanes one by one.
 struct Each<'e, 'a> {
     planner: &'e Planner<DynamoPlh>,
-    unhashed: &'e mut [Unhashed<'a>],
+    unhashed: &'e [Unhashed<'a>],
 }
 
 impl<'a> Lanes<'a> for Each<'_, 'a> {
@@ -144,6 +165,6 @@ impl<'a> Lanes<'a> for Each<'_, 'a> {
 
     #[inline(always)]
     fn blocks(&self, index: usize) -> &'a [u8] {
-        bytemuck::cast_slice(self.unhashed[index].request.tokens())
+        bytemuck::cast_slice(self.unhashed[index].tokens)
     }
 }
