@@ -236,17 +236,18 @@ fn at_saturation(quick: bool) {
     const TOGETHER: usize = 1 << 20;
     /// Tokens of a batch: its tokens and rows leave each other room in a core's own cache.
     const BATCH: usize = 1 << 17;
-    /// Batches under way: one is hashed, and the next one is there when it is done.
-    const BATCHES: usize = 2;
+    /// Batches under way at the most: while one is hashed, those that are done go and others come.
+    const BATCHES: usize = 4;
 
-    println!("\n| tokens a request | way | ns a request | inline, % of it |");
-    println!("|---|---|---|---|");
-    for tokens in [512, 1024, 2048, 4096, 8192, 16_384, 32_768] {
+    println!("\n| tokens a request | batches under way | way | ns a request | inline, % of it |");
+    println!("|---|---|---|---|---|");
+    let sizes = [512, 1024, 2048, 4096, 8192, 16_384, 32_768];
+    for (tokens, batches) in sizes.into_iter().flat_map(|tokens| [(tokens, 2), (tokens, BATCHES)]) {
         let prompts = Shape::text("saturation", TOGETHER / tokens, tokens, 16).make_prompts();
         let shared: Vec<Arc<[u32]>> =
             prompts.iter().map(|prompt| Arc::from(prompt.as_slice())).collect();
         let requests: Vec<Request<'_>> = shared.iter().map(|prompt| Request::new(prompt)).collect();
-        let (batch, most) = (BATCH / tokens, BATCHES * BATCH / tokens);
+        let (batch, most) = (BATCH / tokens, batches * BATCH / tokens);
         let engine = engine();
         let admission =
             Admission::start(self::engine(), options(most).largest_batch(batch)).unwrap();
@@ -302,7 +303,7 @@ fn at_saturation(quick: bool) {
         };
         let mut ways: [(&str, &mut dyn FnMut()); 6] = [
             ("inline", &mut inline),
-            ("inline, results of the last two batches kept", &mut rotating),
+            ("inline, results of the last four batches kept", &mut rotating),
             ("inline, each lineage detached", &mut detached),
             ("admission, tokens shared, lineages handed on", &mut handed_on),
             ("admission, tokens shared", &mut admitted),
@@ -321,7 +322,10 @@ fn at_saturation(quick: bool) {
         }
         let times = shortest.map(|time| time.as_nanos() as f64 / (rounds * shared.len()) as f64);
         for ((way, _), time) in ways.iter().zip(times) {
-            println!("| {tokens} | {way} | {time:.0} | {:.0} |", 100.0 * times[0] / time);
+            println!(
+                "| {tokens} | {batches} | {way} | {time:.0} | {:.0} |",
+                100.0 * times[0] / time
+            );
         }
     }
 }
