@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use common::splitmix64;
 use kvhash::admission::{Admission, AdmissionError, Options, Rejected, Ticket, TicketError};
-use kvhash::{BlockSize, Columns, Engine, MmRun, OwnedRequest, RequestError};
+use kvhash::{
+    BlockSize, Columns, Engine, MmRun, OwnedRequest, PositionalLineageHash, RequestError,
+    SequenceHash,
+};
 
 /// Has the worker wait while [`Gate`] is closed.
 const SLOW: u32 = u32::MAX;
@@ -104,6 +107,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
     let size = |tokens| BlockSize::new(tokens).unwrap();
     let tokens = splitmix64(7, 40_000, 128_256);
     let run = |offset, length| MmRun { mm_hash: offset as u64, offset, length };
+    let parent = PositionalLineageHash::new(SequenceHash(9), Some(SequenceHash(5)), 1).unwrap();
     // In requests of 64 tokens a block those that are large go in pieces. Some of each kind fail.
     let requests: Vec<OwnedRequest> = (0..90)
         .map(|i| {
@@ -118,6 +122,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
                 2 => request.mm_runs([run(300, 200), run(5, 290)]),
                 3 => request.block_size([16, 0, 300][i / 7 % 3]),
                 4 => request.max_blocks(i),
+                5 => request.resume(parent),
                 _ => request,
             }
         })
