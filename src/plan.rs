@@ -122,6 +122,15 @@ pub(crate) struct Order {
     pub(crate) is_by_shape: bool,
 }
 
+impl Order {
+    /// Adds the request at an index of the task, which is past those before.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, shape: Shape, index: usize) {
+        self.is_by_shape &= self.waiting.last().is_none_or(|last| last.shape <= shape);
+        self.waiting.push(Waiting { shape, index });
+    }
+}
+
 /// A request that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Waiting {
@@ -169,9 +178,11 @@ impl PlanMemory {
         sorted
     }
 
-    /// Forgets all, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
+    /// Begins a task of so many requests.
+    pub(crate) fn begin(&mut self, requests: usize) {
         self.order.waiting.clear();
+        self.order.waiting.reserve(requests);
+        self.order.is_by_shape = true;
         self.images.clear();
         self.sorted_runs.clear();
     }
@@ -224,9 +235,7 @@ impl<S: Scheme> Planner<S> {
         plans: &mut [Planned],
         memory: &mut PlanMemory,
     ) -> usize {
-        memory.clear();
-        memory.order.waiting.reserve(requests.len());
-        let (mut is_by_shape, mut last) = (true, Shape::default());
+        memory.begin(requests.len());
         for (index, (place, request)) in plans.iter_mut().zip(requests).enumerate() {
             let request = request.general();
             let rows = self.rows(request);
@@ -243,11 +252,8 @@ impl<S: Scheme> Planner<S> {
                     _ => continue,
                 }
             };
-            memory.order.waiting.push(Waiting { shape, index });
-            is_by_shape &= last <= shape;
-            last = shape;
+            memory.order.push(shape, index);
         }
-        memory.order.is_by_shape = is_by_shape;
         row
     }
 

@@ -182,8 +182,8 @@ impl<S: Scheme> Batch<'_, '_, S> {
                 walker.walk_stretches(request, stretches, lane, frames);
             }
         }
-        let mut task = Task { planner: self.planner, requests, plans, places };
-        walker.walk_all(&mut memory.order, &mut task);
+        let task = Task { planner: self.planner, requests, plans, places };
+        walker.walk_all(&mut memory.order, &task);
     }
 
     /// Hashes the blocks of a request without runs from `start` on, as many as there is room for.
@@ -256,7 +256,7 @@ struct Task<'a, 't, S: Scheme> {
 
 impl<'a, 't: 'a, S: Scheme> Lanes<'a> for Task<'a, 't, S> {
     #[inline(always)]
-    fn lane(&mut self, index: usize) -> Lane<'a> {
+    fn lane(&self, index: usize) -> Lane<'a> {
         let plan = self.plans[index].as_ref().expect("a request that failed has no turn");
         let (request, place) = (self.requests[index].general(), self.places.of(index, plan));
         self.planner.lane(request, plan, place)

@@ -15,8 +15,8 @@ const MAX_IN_TURN: usize = 32;
 
 /// Planned requests, each of which becomes a lane when its turn has come.
 pub(crate) trait Lanes<'a> {
-    /// That of the request at an index, before its first block. Each is asked for once.
-    fn lane(&mut self, index: usize) -> Lane<'a>;
+    /// That of the request at an index, before its first block.
+    fn lane(&self, index: usize) -> Lane<'a>;
 
     /// The blocks of the request at an index, and maybe more.
     fn blocks(&self, index: usize) -> &'a [u8];
@@ -33,7 +33,7 @@ pub(crate) struct Walker<'w> {
 impl Walker<'_> {
     /// Takes requests to their ends.
     #[inline(always)]
-    pub(crate) fn walk_all<'a>(&mut self, order: &mut Order, requests: &mut impl Lanes<'a>) {
+    pub(crate) fn walk_all<'a>(&mut self, order: &mut Order, requests: &impl Lanes<'a>) {
         if !order.is_by_shape && !order.waiting.iter().all(|waiting| self.goes_in_turn(waiting)) {
             // Side by side, neighbours of about the same number of blocks end at about the same time.
             order.waiting.sort_unstable();
@@ -59,7 +59,7 @@ impl Walker<'_> {
     fn walk_groups<'a, const N: usize>(
         &mut self,
         mut order: &[Waiting],
-        requests: &mut impl Lanes<'a>,
+        requests: &impl Lanes<'a>,
     ) {
         let mut lanes = [Lane::default(); N];
         while let Some(first) = order.first() {

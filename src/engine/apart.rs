@@ -12,7 +12,7 @@ use crate::kernel::Lane;
 use crate::lineages::OwnedLineage;
 use crate::output::{Column, Output, Place, cells};
 use crate::owned_request::OwnedRequest;
-use crate::plan::{Plan, PlanMemory, Planner, Shape, Waiting};
+use crate::plan::{Plan, PlanMemory, Planner};
 use crate::plh::PositionalLineageHash;
 use crate::request::Request;
 use crate::run::{Batch, Memory, Scratch};
@@ -94,9 +94,7 @@ impl Engine {
         let Scratch { plans, workspace, frames } = &mut memory.scratches.at_least(1)[0];
         let keeps_hashes = self.columns.contains(Columns::BLOCK_HASHES);
         let mut walker = Walker { backend: self.backend, keeps_hashes, workspace };
-        plans.clear();
-        plans.order.waiting.reserve(count);
-        let (mut is_by_shape, mut last) = (true, Shape::default());
+        plans.begin(count);
         for (index, one) in unhashed.iter().enumerate() {
             let shape = one.plan.shape;
             if shape.blocks() == 0 {
@@ -109,13 +107,10 @@ impl Engine {
                 walker.walk_stretches(&request, stretches, one.lane(&self.planner), frames);
                 continue;
             }
-            plans.order.waiting.push(Waiting { shape, index });
-            is_by_shape &= last <= shape;
-            last = shape;
+            plans.order.push(shape, index);
         }
-        plans.order.is_by_shape = is_by_shape;
-        let mut lanes = Each { planner: &self.planner, unhashed: &unhashed };
-        walker.walk_all(&mut plans.order, &mut lanes);
+        let lanes = Each { planner: &self.planner, unhashed: &unhashed };
+        walker.walk_all(&mut plans.order, &lanes);
     }
 
     /// Hashes planned requests on threads of a pool, too. Each thread plans again what it hashes.
@@ -159,7 +154,7 @@ struct Each<'e, 'a> {
 
 impl<'a> Lanes<'a> for Each<'_, 'a> {
     #[inline(always)]
-    fn lane(&mut self, index: usize) -> Lane<'a> {
+    fn lane(&self, index: usize) -> Lane<'a> {
         self.unhashed[index].lane(self.planner)
     }
 
