@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::splitmix64;
 use kvhash::admission::{Admission, AdmissionError, Options, Rejected, Ticket, TicketError};
 use kvhash::{
-    BlockSize, Columns, Engine, MmRun, OwnedRequest, PositionalLineageHash, RequestError,
+    Backend, BlockSize, Columns, Engine, MmRun, OwnedRequest, PositionalLineageHash, RequestError,
     SequenceHash,
 };
 
@@ -109,7 +109,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
     let run = |offset, length| MmRun { mm_hash: offset as u64, offset, length };
     let parent = PositionalLineageHash::new(SequenceHash(9), Some(SequenceHash(5)), 1).unwrap();
     // In requests of 64 tokens a block those that are large go in pieces. Some of each kind fail.
-    let requests: Vec<OwnedRequest> = (0..90)
+    let mut requests: Vec<OwnedRequest> = (0..90)
         .map(|i| {
             let tokens = &tokens[i..i + [40_000 - i, 700, 64, 3, 5000][i % 5]];
             let request = match i % 2 {
@@ -127,16 +127,22 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
             }
         })
         .collect();
-    for (columns, threads) in [Columns::NONE, Columns::BLOCK_HASHES]
-        .into_iter()
-        .flat_map(|columns| [1, 3].map(|threads| (columns, threads)))
-    {
+    // Short blocks go side by side, those of many lengths, too, in whatever order they come.
+    requests.extend(
+        (0..24).map(|i| OwnedRequest::new(&tokens[i..][..37 * i % 50 * 16 + i]).block_size(16)),
+    );
+    let each = |&backend: &Backend| {
+        let columns = [Columns::NONE, Columns::BLOCK_HASHES].into_iter();
+        columns.flat_map(move |columns| [1, 3].map(|threads| (backend, columns, threads)))
+    };
+    for (backend, columns, threads) in Backend::available().iter().flat_map(each) {
         let builder = || Engine::builder().block_size(size(64)).columns(columns);
         let borrowed: Vec<_> = requests.iter().map(OwnedRequest::as_request).collect();
         let mut expected = kvhash::Lineages::new();
-        builder().build().unwrap().hash(&borrowed, &mut expected);
+        builder().backend(Backend::Scalar).build().unwrap().hash(&borrowed, &mut expected);
 
-        let engine = builder().threads(threads).task_bytes(10_000).build().unwrap();
+        let engine = builder().backend(backend).threads(threads).task_bytes(10_000);
+        let engine = engine.build().unwrap();
         let admission = Admission::start(engine, Options::default().fault(fault)).unwrap();
         let (busy, gate) = keep_busy(&admission);
         // These wait together, and so are one batch.
@@ -146,7 +152,7 @@ fn answers_are_those_of_a_batch_however_it_is_cut() {
         assert!(busy.wait().is_ok());
         for (ticket, expected) in tickets.into_iter().zip(expected.iter()) {
             let expected = expected.map(|lineage| lineage.detach()).map_err(TicketError::Request);
-            assert_eq!(ticket.wait(), expected, "{threads} threads");
+            assert_eq!(ticket.wait(), expected, "{backend}, {threads} threads");
         }
     }
 }
@@ -341,6 +347,7 @@ fn a_dropped_ticket_leaves_the_others_what_is_theirs() {
     let _turn = TURN.lock().unwrap();
     let request =
         |i: u32| OwnedRequest::new((0..16).map(|t| 7 * t + 1000 * i).collect::<Vec<u32>>());
+    let run = MmRun { mm_hash: 1, offset: 0, length: 0 };
     for columns in [Columns::NONE, Columns::BLOCK_HASHES] {
         let builder = || Engine::builder().block_size(BlockSize::new(4).unwrap()).columns(columns);
         let mut expected = kvhash::Lineages::new();
@@ -353,6 +360,8 @@ fn a_dropped_ticket_leaves_the_others_what_is_theirs() {
         let (busy, gate) = keep_busy(&admission);
         let tickets: Vec<Ticket> =
             (0..200).map(|i| admission.submit(request(i)).unwrap()).collect();
+        // Behind the others, one that has an error.
+        let bad = admission.submit(request(200).mm_runs([run])).unwrap();
         // In the first group of the batch, and in others: the first, one between, and two together.
         let cancelled = [0, 5, 70, 71, 199];
         let mut kept = Vec::new();
@@ -362,7 +371,7 @@ fn a_dropped_ticket_leaves_the_others_what_is_theirs() {
             }
         }
         drop(gate);
-        assert!(busy.wait().is_ok());
+        assert!(busy.wait().is_ok() && bad.wait().is_err());
         for (i, ticket) in kept {
             assert_eq!(ticket.wait().unwrap(), expected.get(i).unwrap().detach(), "{i}");
         }
