@@ -25,6 +25,8 @@ pub(super) struct Answers {
     came: Condvar,
     /// Whether they are there: for those who look without locking.
     are_there: AtomicBool,
+    /// Whether somebody wants none any more: as above.
+    some_given_up: AtomicBool,
 }
 
 enum State {
@@ -70,6 +72,10 @@ impl Waiters {
         mem::replace(&mut self.wakers[index], waker)
     }
 
+    pub(super) fn are_none(&self) -> bool {
+        !self.threads && self.wakers.is_empty()
+    }
+
     fn has(&self, index: usize, waker: &Waker) -> bool {
         self.wakers
             .get(index)
@@ -83,6 +89,7 @@ impl Answers {
             state: Mutex::new(State::Awaited(Waiters::default())),
             came: Condvar::new(),
             are_there: AtomicBool::new(false),
+            some_given_up: AtomicBool::new(false),
         }
     }
 
@@ -118,6 +125,9 @@ impl Answers {
 
     /// At which indices nobody wants an answer any more, beside those that were said before.
     pub(super) fn take_given_up(&self) -> Vec<usize> {
+        if !self.some_given_up.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
         match &mut *self.lock() {
             State::Awaited(waiters) => mem::take(&mut waiters.given_up),
             State::There(_) => Vec::new(),
@@ -135,6 +145,7 @@ impl Answers {
             }
             State::Awaited(waiters) => {
                 waiters.given_up.push(index);
+                self.some_given_up.store(true, Ordering::Relaxed);
                 let waker = waiters.set(index, None);
                 drop(state);
                 drop(waker);

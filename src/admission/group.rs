@@ -3,7 +3,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::TicketError;
 use super::answers::{Answers, Ended, Waiters};
 use super::job::{Job, Outcome};
 
@@ -14,13 +13,9 @@ pub(super) const LARGEST_GROUP: usize = 64;
 /// Jobs that lie one after the other: a worker reads them as one piece, which its core fetches ahead by
 /// itself. However a group ends, its tickets are answered.
 pub(super) struct Group {
-    /// `None` where the ticket was dropped before a worker came to it.
+    /// `None` where the ticket was dropped before a worker came to it. Empty when they are handed over.
     jobs: Vec<Option<Job>>,
-    /// Until they are hashed, as if a panic had ended them: for a group that is dropped before.
-    outcome: Outcome,
     answers: Arc<Answers>,
-    /// Who is to be woken; `None` until the jobs are handed over.
-    waiters: Option<Waiters>,
 }
 
 /// Where the answer of one job will be.
@@ -31,12 +26,7 @@ pub(super) struct Place {
 
 impl Group {
     pub(super) fn with_room(jobs: usize) -> Self {
-        Self {
-            jobs: Vec::with_capacity(jobs),
-            outcome: Err(TicketError::Panicked),
-            answers: Arc::new(Answers::new()),
-            waiters: None,
-        }
+        Self { jobs: Vec::with_capacity(jobs), answers: Arc::new(Answers::new()) }
     }
 
     /// How many jobs came, those included whose tickets were dropped.
@@ -68,33 +58,20 @@ impl Group {
         self.jobs.iter_mut().flatten()
     }
 
-    /// Says what came of its jobs.
-    pub(super) fn end(&mut self, outcome: Outcome) {
-        self.outcome = outcome;
-    }
-
-    /// Hands the jobs over. Those who wait for them are woken when the group is dropped, if not before: so
-    /// that whoever has many groups hands all of them over first, and nobody sleeps on whatever happens in
-    /// between.
-    fn answer(&mut self) {
-        if self.waiters.is_none() {
-            let ended = Ended { jobs: mem::take(&mut self.jobs), outcome: self.outcome };
-            self.waiters = Some(self.answers.give(ended));
-        }
-    }
-
-    fn wake_threads(&mut self) {
-        if let Some(waiters) = &mut self.waiters {
-            self.answers.wake_threads(waiters);
-        }
+    /// Hands the jobs over, and gives whoever is to be woken.
+    fn answer(&mut self, outcome: Outcome) -> Waiters {
+        self.answers.give(Ended { jobs: mem::take(&mut self.jobs), outcome })
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.answer();
-        self.wake_threads();
-        Answers::wake(self.waiters.take().unwrap_or_default());
+        if !self.jobs.is_empty() {
+            // As if a panic had ended it, which it may have.
+            let mut waiters = self.answer(Outcome::Panicked);
+            self.answers.wake_threads(&mut waiters);
+            Answers::wake(waiters);
+        }
     }
 }
 
@@ -104,10 +81,18 @@ impl Drop for Group {
 /// To wake a thread takes longer than to hash a request: one that waits for one answer after the other
 /// is to sleep once. From the last group to the first, so that one that is awake then finds all of
 /// them, and does not ask for each while it is handed over.
-pub(super) fn answer_all(batch: &mut Vec<Group>) {
-    batch.iter_mut().rev().for_each(Group::answer);
-    batch.iter_mut().for_each(Group::wake_threads);
-    batch.clear();
+pub(super) fn answer_all(batch: &mut Vec<Group>, outcome: Outcome) {
+    let mut asleep = Vec::new();
+    for mut group in batch.drain(..).rev() {
+        let waiters = group.answer(outcome);
+        if !waiters.are_none() {
+            asleep.push((Arc::clone(&group.answers), waiters));
+        }
+    }
+    for (answers, waiters) in asleep.iter_mut().rev() {
+        answers.wake_threads(waiters);
+    }
+    asleep.into_iter().rev().for_each(|(_, waiters)| Answers::wake(waiters));
 }
 
 #[cfg(all(test, not(kvhash_loom)))]
@@ -120,6 +105,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::admission::TicketError;
     use crate::lineages::OwnedLineage;
     use crate::owned_request::OwnedRequest;
 
@@ -161,7 +147,7 @@ mod tests {
             });
             // It is asleep by then; where it is not, it needs nobody.
             thread::sleep(Duration::from_millis(50));
-            answer_all(&mut groups.into());
+            answer_all(&mut groups.into(), Outcome::Hashed);
         });
         assert!(waker.1.load(Ordering::SeqCst), "the thread slept on");
     }
@@ -170,10 +156,9 @@ mod tests {
     fn each_has_its_own_job_and_what_came_of_it() {
         let mut group = Group::with_room(0);
         let places = [1, 2, 3].map(|number| group.push(Job::numbered(number)));
-        group.end(Err(TicketError::Aborted));
         places[1].answers.give_up(places[1].index);
         assert!(!places[0].answers.are_there());
-        answer_all(&mut vec![group]);
+        answer_all(&mut vec![group], Outcome::Aborted);
         assert!(places[0].answers.are_there());
         for i in [2, 0] {
             let ended = places[i].answers.try_take(places[i].index).unwrap();
@@ -197,7 +182,7 @@ mod tests {
         // while it is,
         give_up(&places[0]);
         assert_eq!(held(), 2);
-        answer_all(&mut vec![group]);
+        answer_all(&mut vec![group], Outcome::Hashed);
         assert_eq!(held(), 1);
         // and later, whoever else holds the group.
         give_up(&places[1]);

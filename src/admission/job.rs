@@ -28,8 +28,15 @@ impl Job {
     }
 }
 
-/// What came of jobs: whether they were hashed, or why not.
-pub(super) type Outcome = Result<(), TicketError>;
+/// What came of jobs that left the queue together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Hashed,
+    /// A panic ended them.
+    Panicked,
+    /// The queue was aborted.
+    Aborted,
+}
 
 /// A job that has ended, and what came of it.
 pub(super) struct EndedJob {
@@ -40,7 +47,11 @@ pub(super) struct EndedJob {
 impl EndedJob {
     /// The answer. The request is freed.
     pub(super) fn into_answer(self) -> Answer {
-        self.outcome.map(|()| self.job.lineage)
+        match self.outcome {
+            Outcome::Hashed => Ok(self.job.lineage),
+            Outcome::Panicked => Err(TicketError::Panicked),
+            Outcome::Aborted => Err(TicketError::Aborted),
+        }
     }
 }
 

@@ -203,6 +203,7 @@ impl Admission {
                 engine: Arc::clone(&engine),
                 queue: Arc::clone(&admission.queue),
                 aborted: Arc::clone(&admission.aborted),
+                is_only_one: options.workers == 1,
                 fault: options.fault,
             };
             // Dropped on the way out, the workers that did start are ended.

@@ -26,33 +26,35 @@ pub(super) struct Queue {
     capacity: usize,
     largest_batch: usize,
     largest_group: usize,
-    state: CachePadded<Mutex<State>>,
     /// Tells workers that sleep.
     came: Condvar,
-    glance: Glance,
+    /// Written under the lock alone, and seldom: to be looked at from every core.
+    is_closed: AtomicBool,
+    /// Whether workers are asleep, or on their way back. Written as [`is_closed`](Self::is_closed) is.
+    has_sleepers: AtomicBool,
+    traffic: CachePadded<Traffic>,
 }
+
+/// What is written with each job: one cache line, which goes to the core of whoever puts in or takes.
+struct Traffic {
+    state: Mutex<State>,
+    /// How many jobs wait. Written under the lock alone.
+    waiting: AtomicUsize,
+}
+
+#[cfg(not(kvhash_loom))]
+const _: () = assert!(size_of::<Traffic>() <= 64);
 
 struct State {
     /// All but the last are full.
     groups: VecDeque<Group>,
-    /// How many jobs there are in them.
-    waiting: usize,
     /// How many jobs the newest group has got so far, or had when it was taken: the next one is made with
     /// room for as many.
-    usual: usize,
-    is_closed: bool,
+    usual: u32,
     /// How many workers are asleep, or on their way back.
-    asleep: usize,
+    asleep: u32,
     /// How many of those were told to come back.
-    called: usize,
-}
-
-/// What is to be seen without locking, a moment old at the most.
-#[derive(Default)]
-struct Glance {
-    waiting: AtomicUsize,
-    is_closed: AtomicBool,
-    has_sleepers: AtomicBool,
+    called: u32,
 }
 
 /// Why a job was not taken in.
@@ -64,49 +66,40 @@ pub(super) enum Refused {
 
 impl Queue {
     pub(super) fn new(capacity: usize, largest_batch: usize) -> Self {
-        let state = State {
-            groups: VecDeque::new(),
-            waiting: 0,
-            usual: 0,
-            is_closed: false,
-            asleep: 0,
-            called: 0,
-        };
+        let state = State { groups: VecDeque::new(), usual: 0, asleep: 0, called: 0 };
+        let traffic = Traffic { state: Mutex::new(state), waiting: AtomicUsize::new(0) };
         Self {
             capacity,
             largest_batch,
             // As many whole ones to a batch as that has room for.
             largest_group: largest_batch / largest_batch.div_ceil(LARGEST_GROUP),
-            state: CachePadded::new(Mutex::new(state)),
             came: Condvar::new(),
-            glance: Glance::default(),
+            is_closed: AtomicBool::new(false),
+            has_sleepers: AtomicBool::new(false),
+            traffic: CachePadded::new(traffic),
         }
     }
 
-    /// How many jobs wait.
+    /// How many jobs wait. Without the lock, a moment ago.
     pub(super) fn len(&self) -> usize {
-        self.glance.waiting.load(Ordering::Relaxed)
+        self.traffic.waiting.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing to do for a worker, neither now nor at the end.
     pub(super) fn is_idle(&self) -> bool {
-        self.len() == 0 && !self.glance.is_closed.load(Ordering::Relaxed)
+        self.len() == 0 && !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Whether a worker sleeps.
     pub(super) fn has_sleepers(&self) -> bool {
-        self.glance.has_sleepers.load(Ordering::Relaxed)
+        self.has_sleepers.load(Ordering::Relaxed)
     }
 
-    /// Whether a job would be taken in now: does not lock.
+    /// Whether a job would be taken in.
     pub(super) fn admits(&self) -> Result<(), Refused> {
-        self.admits_beside(self.len(), self.glance.is_closed.load(Ordering::Relaxed))
-    }
-
-    fn admits_beside(&self, waiting: usize, is_closed: bool) -> Result<(), Refused> {
-        match is_closed {
+        match self.is_closed.load(Ordering::Relaxed) {
             true => Err(Refused::Closed),
-            false if waiting >= self.capacity => Err(Refused::Full),
+            false if self.len() >= self.capacity => Err(Refused::Full),
             false => Ok(()),
         }
     }
@@ -115,16 +108,15 @@ impl Queue {
     #[allow(clippy::result_large_err, reason = "the job is given back whole")]
     pub(super) fn push(&self, job: Job) -> Result<Place, (Refused, Job)> {
         let mut state = self.lock();
-        if let Err(refused) = self.admits_beside(state.waiting, state.is_closed) {
+        if let Err(refused) = self.admits() {
             return Err((refused, job));
         }
         let place = self.last_group(&mut state).push(job);
-        state.usual = place.index + 1;
-        state.waiting += 1;
-        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
+        state.usual = place.index as u32 + 1;
+        self.set_len(self.len() + 1);
         // To call takes microseconds: nobody is called twice.
         let calls = state.asleep > state.called;
-        state.called += usize::from(calls);
+        state.called += u32::from(calls);
         drop(state);
         if calls {
             self.came.notify_one();
@@ -136,7 +128,7 @@ impl Queue {
     fn last_group<'a>(&self, state: &'a mut State) -> &'a mut Group {
         if state.groups.back().is_none_or(|last| last.len() >= self.largest_group) {
             // What it grows to is then no more than the largest one takes, either.
-            let room = state.usual.next_power_of_two().min(self.largest_group);
+            let room = (state.usual as usize).next_power_of_two().min(self.largest_group);
             state.groups.push_back(Group::with_room(room));
         }
         state.groups.back_mut().expect("a group that is not full")
@@ -144,9 +136,8 @@ impl Queue {
 
     /// Takes in no more.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
-        state.is_closed = true;
-        self.glance.is_closed.store(true, Ordering::Relaxed);
+        let state = self.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
         drop(state);
         self.came.notify_all();
     }
@@ -155,9 +146,18 @@ impl Queue {
     /// the queue is closed and empty.
     pub(super) fn take(&self, batch: &mut Vec<Group>) {
         let mut state = self.lock();
-        if state.waiting == 0 && !state.is_closed {
+        if self.is_idle() {
             state = self.sleep(state);
         }
+        self.take_some(state, batch);
+    }
+
+    /// Moves the next groups to a batch that is empty, if there are some.
+    pub(super) fn try_take(&self, batch: &mut Vec<Group>) {
+        self.take_some(self.lock(), batch);
+    }
+
+    fn take_some(&self, mut state: MutexGuard<'_, State>, batch: &mut Vec<Group>) {
         let mut size = 0;
         while let Some(next) = state.groups.front()
             && size + next.len() <= self.largest_batch
@@ -165,8 +165,7 @@ impl Queue {
             size += next.len();
             batch.extend(state.groups.pop_front());
         }
-        state.waiting -= size;
-        self.glance.waiting.store(state.waiting, Ordering::Relaxed);
+        self.set_len(self.len() - size);
         if state.groups.is_empty() && state.groups.capacity() > GROUPS_KEPT {
             let emptied = mem::take(&mut state.groups);
             // It is freed without the lock.
@@ -177,20 +176,25 @@ impl Queue {
 
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.asleep += 1;
-        self.glance.has_sleepers.store(true, Ordering::Relaxed);
-        while state.waiting == 0 && !state.is_closed {
+        self.has_sleepers.store(true, Ordering::Relaxed);
+        while self.is_idle() {
             state = self.came.wait(state).unwrap_or_else(|error| error.into_inner());
             // Whoever comes back answers one call, even where it was not the one that was meant.
             state.called = state.called.saturating_sub(1);
         }
         state.asleep -= 1;
-        self.glance.has_sleepers.store(state.asleep > 0, Ordering::Relaxed);
+        self.has_sleepers.store(state.asleep > 0, Ordering::Relaxed);
         state
+    }
+
+    /// With the lock held.
+    fn set_len(&self, waiting: usize) {
+        self.traffic.waiting.store(waiting, Ordering::Relaxed);
     }
 
     /// Under the lock nothing panics and nothing of the caller's runs.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|error| error.into_inner())
+        self.traffic.state.lock().unwrap_or_else(|error| error.into_inner())
     }
 }
 

@@ -154,7 +154,7 @@ mod orders {
 
     use super::*;
     use crate::admission::group::{Group, answer_all};
-    use crate::admission::job::Job;
+    use crate::admission::job::{Job, Outcome};
     use crate::lineages::OwnedLineage;
     use crate::owned_request::OwnedRequest;
 
@@ -182,8 +182,7 @@ mod orders {
             });
             let worker = loom::thread::spawn(move || {
                 group.drop_cancelled();
-                group.end(Ok(()));
-                answer_all(&mut vec![group]);
+                answer_all(&mut vec![group], Outcome::Hashed);
             });
             run(tickets);
             worker.join().unwrap();

@@ -1,12 +1,12 @@
 //! The threads behind the queue.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::TicketError;
 use super::answers::survives;
 use super::group::{Group, answer_all};
-use super::job::Job;
+use super::job::{Job, Outcome};
 use super::queue::{GROUPS_KEPT, Queue};
 use super::waits::Waits;
 use crate::engine::Engine;
@@ -21,6 +21,7 @@ pub(super) struct Worker {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Arc<Queue>,
     pub(super) aborted: Arc<AtomicBool>,
+    pub(super) is_only_one: bool,
     pub(super) fault: Option<fn(&OwnedRequest)>,
 }
 
@@ -28,26 +29,33 @@ impl Worker {
     /// Hashes what comes until the queue is closed and empty.
     pub(super) fn run(self) {
         let (mut memory, mut batch) = (Memory::default(), Vec::new());
-        let mut waits = Waits::default();
+        let (mut waits, mut next) = (Waits::default(), Vec::new());
         loop {
-            waits.take(&self.queue, &mut batch);
             if batch.is_empty() {
-                return;
+                waits.take(&self.queue, &mut batch);
+                if batch.is_empty() {
+                    return;
+                }
             }
             batch.iter_mut().for_each(Group::drop_cancelled);
             let outcome = if self.aborted.load(Ordering::Relaxed) {
-                Err(TicketError::Aborted)
+                Outcome::Aborted
             } else if survives(|| self.hash(&mut batch, &mut memory)) {
-                Ok(())
+                Outcome::Hashed
             } else {
                 // What the panic left of it is not to be used again.
                 memory = Memory::default();
-                Err(TicketError::Panicked)
+                Outcome::Panicked
             };
-            batch.iter_mut().for_each(|group| group.end(outcome));
-            answer_all(&mut batch);
+            if self.is_only_one {
+                // Now, while whoever waits for this batch submits nothing: not both at once under one lock.
+                // Where there are other workers, it may be theirs: wakers take as long as they take.
+                self.queue.try_take(&mut next);
+            }
+            answer_all(&mut batch, outcome);
+            mem::swap(&mut batch, &mut next);
             memory.shrink_past(BYTES_KEPT);
-            batch.shrink_to(GROUPS_KEPT);
+            next.shrink_to(GROUPS_KEPT);
         }
     }
 
