@@ -157,10 +157,13 @@ impl<'a> Lineage<'a, LegacyLineageHash> {
 impl<R: Row> Lineage<'_, R> {
     /// A copy that outlives the batch.
     pub fn detach(&self) -> OwnedLineage<R> {
-        OwnedLineage {
-            plhs: self.rows.into(),
+        let kept = Kept {
             block_hashes: self.block_hashes.map(Into::into),
             sequence_hashes: self.sequence_hashes.map(Into::into),
+        };
+        OwnedLineage {
+            plhs: self.rows.into(),
+            kept: (kept != Kept::default()).then(|| Box::new(kept)),
             salt_hash: self.salt_hash(),
             block_size: self.block_size(),
             tail: self.tail(),
@@ -172,11 +175,18 @@ impl<R: Row> Lineage<'_, R> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedLineage<R: Row = PositionalLineageHash> {
     plhs: Vec<R>,
-    block_hashes: Option<Vec<BlockHash>>,
-    sequence_hashes: Option<Box<[SequenceHash]>>,
+    /// What few ask for. It lies apart, as what few [requests](crate::OwnedRequest) have.
+    kept: Option<Box<Kept>>,
     salt_hash: SaltHash,
     block_size: usize,
     tail: usize,
+}
+
+/// The columns that were asked for beside the rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Kept {
+    block_hashes: Option<Vec<BlockHash>>,
+    sequence_hashes: Option<Box<[SequenceHash]>>,
 }
 
 impl<R: Row> OwnedLineage<R> {
@@ -184,8 +194,7 @@ impl<R: Row> OwnedLineage<R> {
     pub(crate) fn empty() -> Self {
         Self {
             plhs: Vec::new(),
-            block_hashes: None,
-            sequence_hashes: None,
+            kept: None,
             salt_hash: SaltHash(0),
             block_size: 0,
             tail: 0,
@@ -196,12 +205,15 @@ impl<R: Row> OwnedLineage<R> {
     #[inline(always)]
     pub(crate) fn unhashed(plan: &Plan, columns: Columns, memory: Self) -> Self {
         let blocks = plan.shape.blocks();
-        let kept = columns.contains(Columns::BLOCK_HASHES);
+        let kept = columns.contains(Columns::BLOCK_HASHES).then(|| {
+            let mut kept = memory.kept.unwrap_or_default();
+            let hashes = in_place_of(kept.block_hashes.take().unwrap_or_default(), blocks);
+            *kept = Kept { block_hashes: Some(hashes), sequence_hashes: None };
+            kept
+        });
         Self {
             plhs: in_place_of(memory.plhs, blocks),
-            block_hashes: kept
-                .then(|| in_place_of(memory.block_hashes.unwrap_or_default(), blocks)),
-            sequence_hashes: None,
+            kept,
             salt_hash: plan.salt_hash,
             block_size: plan.shape.block_size(),
             tail: plan.tail,
@@ -220,7 +232,8 @@ impl<R: Row> OwnedLineage<R> {
     /// Where its lineage hashes and block hashes go.
     #[inline(always)]
     pub(crate) fn places(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
-        (&mut self.plhs, self.block_hashes.as_deref_mut())
+        let hashes = self.kept.as_deref_mut().and_then(|kept| kept.block_hashes.as_deref_mut());
+        (&mut self.plhs, hashes)
     }
 
     /// A lineage hash a block.
@@ -230,13 +243,13 @@ impl<R: Row> OwnedLineage<R> {
 
     /// A hash a block; `None` unless [`Columns::BLOCK_HASHES`] were asked for.
     pub fn block_hashes(&self) -> Option<&[BlockHash]> {
-        self.block_hashes.as_deref()
+        self.kept.as_deref()?.block_hashes.as_deref()
     }
 
     /// A sequence hash a block, where the rows do not hold them and
     /// [`Columns::SEQUENCE_HASHES`] were asked for.
     pub fn kept_sequence_hashes(&self) -> Option<&[SequenceHash]> {
-        self.sequence_hashes.as_deref()
+        self.kept.as_deref()?.sequence_hashes.as_deref()
     }
 
     /// The seed of the block hashes.

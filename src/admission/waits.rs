@@ -38,6 +38,12 @@ impl Waits {
         queue.take(batch);
         self.last_was_short = start.elapsed() < LONGEST_SPIN;
     }
+
+    /// Takes the next groups if they are there.
+    pub(super) fn try_take(&mut self, queue: &Queue, batch: &mut Vec<Group>) {
+        queue.try_take(batch);
+        self.last_was_short |= !batch.is_empty();
+    }
 }
 
 /// Gives something some time to come, as long as it `may`. One thread of the process at a time stays

@@ -50,7 +50,7 @@ impl Worker {
             if self.is_only_one {
                 // Now, while whoever waits for this batch submits nothing: not both at once under one lock.
                 // Where there are other workers, it may be theirs: wakers take as long as they take.
-                self.queue.try_take(&mut next);
+                waits.try_take(&self.queue, &mut next);
             }
             answer_all(&mut batch, outcome);
             mem::swap(&mut batch, &mut next);
