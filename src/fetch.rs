@@ -92,11 +92,12 @@ pub(crate) fn fetch_distance(bytes: &[u8], next: &[u8]) -> Option<usize> {
 /// Fetches the first lines of what will be read next, where hints help: from there on it is fetched
 /// ahead, too.
 #[inline(always)]
-pub(crate) fn fetch_start(bytes: &[u8], hints: Hints) {
+pub(crate) fn fetch_start<T>(next: &[T], hints: Hints) {
     if !hints.help() {
         return;
     }
-    for line in bytes.chunks(LINE_BYTES).take(FETCH_AHEAD / LINE_BYTES / 2) {
-        fetch(line.as_ptr());
+    let (start, bytes) = (next.as_ptr().cast::<u8>(), size_of_val(next));
+    for line in (0..bytes.min(FETCH_AHEAD / 2)).step_by(LINE_BYTES) {
+        fetch(start.wrapping_add(line));
     }
 }

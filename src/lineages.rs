@@ -192,13 +192,7 @@ struct Kept {
 impl<R: Row> OwnedLineage<R> {
     /// One of nothing.
     pub(crate) fn empty() -> Self {
-        Self {
-            plhs: Vec::new(),
-            kept: None,
-            salt_hash: SaltHash(0),
-            block_size: 0,
-            tail: 0,
-        }
+        Self { plhs: Vec::new(), kept: None, salt_hash: SaltHash(0), block_size: 0, tail: 0 }
     }
 
     /// The lineage of a request with this plan, in the memory of another. Its hashes are not there yet.

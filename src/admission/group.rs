@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::answers::{Answers, Ended, Waiters};
 use super::job::{Job, Outcome};
+use crate::fetch::{Hints, fetch_start};
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
 /// record of all: some hundred bytes a request.
@@ -38,6 +39,12 @@ impl Group {
     pub(super) fn push(&mut self, job: Job) -> Place {
         self.jobs.push(Some(job));
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
+    }
+
+    /// Has the first jobs fetched, while there is something else to do: those behind them come ahead of
+    /// their being read, but these are waited for.
+    pub(super) fn fetch_start(&self) {
+        fetch_start(&self.jobs, Hints::default());
     }
 
     /// For how many jobs there is room.

@@ -51,6 +51,7 @@ impl Worker {
                 // Now, while whoever waits for this batch submits nothing: not both at once under one lock.
                 // Where there are other workers, it may be theirs: wakers take as long as they take.
                 waits.try_take(&self.queue, &mut next);
+                next.iter().for_each(Group::fetch_start);
             }
             answer_all(&mut batch, outcome);
             mem::swap(&mut batch, &mut next);
