@@ -230,7 +230,7 @@ fn by_rate(quick: bool) {
 }
 
 /// One thread submits requests as fast as it can, some batches under way at any time, and takes their
-/// answers: beside batches of the same size that are ready.
+/// answers: beside batches of the same size. Requests are ready on both sides.
 fn at_saturation(quick: bool) {
     /// Tokens of all prompts together: what the last-level cache holds.
     const TOGETHER: usize = 1 << 20;
@@ -241,19 +241,31 @@ fn at_saturation(quick: bool) {
 
     println!("\n| tokens a request | batches under way | way | ns a request | inline, % of it |");
     println!("|---|---|---|---|---|");
-    let sizes = [512, 1024, 2048, 4096, 8192, 16_384, 32_768];
-    for (tokens, batches) in sizes.into_iter().flat_map(|tokens| [(tokens, 2), (tokens, BATCHES)]) {
-        let prompts = Shape::text("saturation", TOGETHER / tokens, tokens, 16).make_prompts();
+    let text = |name, tokens| Shape::text(name, TOGETHER / tokens, tokens, 16);
+    let shapes = [
+        Shape::ragged("Azure code", 512, 16),
+        text("512", 512),
+        text("1024", 1024),
+        text("2048", 2048),
+        text("4096", 4096),
+        text("8192", 8192),
+        text("16384", 16_384),
+        text("32768", 32_768),
+    ];
+    for (shape, batches) in shapes.iter().flat_map(|shape| [(shape, 2), (shape, BATCHES)]) {
+        let prompts = shape.make_prompts();
         let shared: Vec<Arc<[u32]>> =
             prompts.iter().map(|prompt| Arc::from(prompt.as_slice())).collect();
         let requests: Vec<Request<'_>> = shared.iter().map(|prompt| Request::new(prompt)).collect();
-        let (batch, most) = (BATCH / tokens, batches * BATCH / tokens);
+        let batch = prompts.len() * BATCH / TOGETHER;
+        let most = batches * batch;
         let engine = engine();
         let admission =
             Admission::start(self::engine(), options(most).largest_batch(batch)).unwrap();
         check(&prompts[..3], &engine, &admission);
         let lineages = RefCell::new(Lineages::new());
         let (rounds, repetitions) = if quick { (1, 1) } else { (100, 15) };
+        let count = rounds * requests.len();
 
         let hash = |batch: &[Request<'_>]| {
             engine.hash(black_box(batch), black_box(&mut lineages.borrow_mut()));
@@ -278,35 +290,36 @@ fn at_saturation(quick: bool) {
                 });
             }
         };
-        let submit = |hands_on: bool, make: &dyn Fn(&Arc<[u32]>) -> OwnedRequest| {
+        let submit = |requests: &mut dyn Iterator<Item = OwnedRequest>, hands_on: bool| {
             let mut under_way: VecDeque<Ticket> = VecDeque::new();
-            for prompt in shared.iter().cycle().take(rounds * shared.len()) {
+            for request in requests {
                 let oldest = (under_way.len() == most).then(|| under_way.pop_front().unwrap());
                 let lineage = oldest.map(|ticket| black_box(ticket.wait().unwrap()));
                 let ticket = match lineage {
-                    Some(lineage) if hands_on => admission.submit_into(make(prompt), lineage),
-                    _ => admission.submit(make(prompt)),
+                    Some(lineage) if hands_on => admission.submit_into(request, lineage),
+                    _ => admission.submit(request),
                 };
                 under_way.push_back(ticket.unwrap());
             }
             under_way.drain(..).for_each(|ticket| drop(black_box(ticket.wait().unwrap())));
         };
-        let share = |prompt: &Arc<[u32]>| OwnedRequest::shared(Arc::clone(prompt));
-        let mut handed_on = || submit(true, &share);
-        let mut admitted = || submit(false, &share);
+        let ready: RefCell<Vec<OwnedRequest>> = RefCell::default();
+        let mut handed_on = || submit(&mut ready.take().into_iter(), true);
+        let mut admitted = || submit(&mut ready.take().into_iter(), false);
         // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
         let mut written = || {
-            submit(true, &|prompt| {
+            let write = |prompt: &Arc<[u32]>| {
                 let nothing = black_box(0);
                 OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
-            });
+            };
+            submit(&mut shared.iter().cycle().take(count).map(write), true);
         };
         let mut ways: [(&str, &mut dyn FnMut()); 6] = [
             ("inline", &mut inline),
             ("inline, results of the last four batches kept", &mut rotating),
             ("inline, each lineage detached", &mut detached),
-            ("admission, tokens shared, lineages handed on", &mut handed_on),
-            ("admission, tokens shared", &mut admitted),
+            ("admission, lineages handed on", &mut handed_on),
+            ("admission", &mut admitted),
             (
                 "admission, tokens written by the submitting thread, lineages handed on",
                 &mut written,
@@ -315,15 +328,18 @@ fn at_saturation(quick: bool) {
         let mut shortest = [Duration::MAX; 6];
         for _ in 0..repetitions {
             for ((_, run), shortest) in ways.iter_mut().zip(&mut shortest) {
+                let share = |prompt| OwnedRequest::shared(Arc::clone(prompt));
+                *ready.borrow_mut() = shared.iter().cycle().take(count).map(share).collect();
                 let start = Instant::now();
                 run();
                 *shortest = start.elapsed().min(*shortest);
             }
         }
-        let times = shortest.map(|time| time.as_nanos() as f64 / (rounds * shared.len()) as f64);
+        let times = shortest.map(|time| time.as_nanos() as f64 / count as f64);
         for ((way, _), time) in ways.iter().zip(times) {
             println!(
-                "| {tokens} | {batches} | {way} | {time:.0} | {:.0} |",
+                "| {} | {batches} | {way} | {time:.0} | {:.0} |",
+                shape.name,
                 100.0 * times[0] / time
             );
         }
