@@ -439,6 +439,45 @@ fn a_waker_that_panics_costs_nobody_else_an_answer() {
 }
 
 #[test]
+fn while_a_waker_runs_other_workers_take_what_waits() {
+    const OTHER: u32 = 77;
+    static OTHER_MAY_END: AtomicBool = AtomicBool::new(false);
+    static OTHER_HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    /// Waits for a request that was behind its own.
+    struct Waits(Mutex<Ticket>, AtomicBool);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            OTHER_MAY_END.store(true, Ordering::SeqCst);
+            let answer = self.0.lock().unwrap().wait_timeout(Duration::from_secs(10));
+            self.1.store(answer.is_some_and(|answer| answer.is_ok()), Ordering::SeqCst);
+        }
+    }
+    let _turn = TURN.lock().unwrap();
+    let options = Options::default().workers(2).fault(|request| {
+        fault(request);
+        if request.tokens() == [OTHER; 3] {
+            OTHER_HAS_BEGUN.store(true, Ordering::SeqCst);
+            while !OTHER_MAY_END.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+    });
+    let admission = Admission::start(Engine::builder().build().unwrap(), options).unwrap();
+    let (mut busy, gate) = keep_busy(&admission);
+    let other = admission.submit(OwnedRequest::new([OTHER; 3])).unwrap();
+    while !OTHER_HAS_BEGUN.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    let behind = admission.submit(OwnedRequest::new([1; 3])).unwrap();
+    let waker = Arc::new(Waits(Mutex::new(behind), AtomicBool::new(false)));
+    assert!(poll_once(&mut busy, &Arc::clone(&waker).into()).is_pending());
+    drop(gate);
+    assert!(other.wait().is_ok());
+    admission.shutdown();
+    assert!(waker.1.load(Ordering::SeqCst), "nobody took it");
+}
+
+#[test]
 fn shutdown_finishes_what_was_accepted() {
     let _turn = TURN.lock().unwrap();
     for by_drop in [false, true] {

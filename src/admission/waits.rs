@@ -117,6 +117,15 @@ mod tests {
             assert!(!waits.last_was_short);
         }
         assert!(!queue.has_sleepers());
+        // What is taken in passing is not waited for, either, where there is some.
+        let mut batch = Vec::new();
+        waits.try_take(&queue, &mut batch);
+        assert_eq!((batch.len(), waits.last_was_short), (0, false));
+        push(&queue);
+        waits.try_take(&queue, &mut batch);
+        assert_eq!((batch.len(), waits.last_was_short), (1, true));
+        waits.try_take(&queue, &mut Vec::new());
+        assert!(waits.last_was_short);
         // Awake or asleep, it sees the end.
         queue.close();
         for last_was_short in [true, false] {
