@@ -10,11 +10,13 @@
 //! run on threads of the queue: one that waits for a ticket, or for a lock that is held by whoever does, or
 //! shuts another queue down, may wait for ever.
 //!
-//! A request is checked when it is submitted, and its lineage is made there; workers write its hashes, and
-//! it becomes the answer, with which the request is freed. To wake a thread takes longer than to hash a prompt: so a worker looks at
-//! the queue for up to 100 µs as long as requests keep coming that soon, and so does one thread at a time
-//! that waits for a ticket, where workers are awake; others sleep after some microseconds. Where requests
-//! are further apart, workers sleep.
+//! A request is checked when it is submitted, and its lineage is made there; workers write its hashes,
+//! and it becomes the answer, with which the request is freed.
+//!
+//! To wake a thread takes longer than to hash a prompt: so a worker looks at the queue for up to 100 µs
+//! as long as requests keep coming that soon, and so does one thread at a time that waits for a ticket,
+//! where workers are awake; others sleep after some microseconds. Where requests are further apart,
+//! workers sleep.
 //!
 //! ```
 //! use kvhash::admission::{Admission, Options};
