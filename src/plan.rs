@@ -149,9 +149,12 @@ pub(crate) struct WithRuns {
 }
 
 impl PlanMemory {
-    /// How much of it is as large as single requests make it.
+    /// How many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.sorted_runs.capacity() * size_of::<MmRun>() + self.salt_buffer.capacity()
+        self.order.waiting.capacity() * size_of::<Waiting>()
+            + self.images.capacity() * size_of::<WithRuns>()
+            + self.sorted_runs.capacity() * size_of::<MmRun>()
+            + self.salt_buffer.capacity()
     }
 
     /// The runs of a request, in order.

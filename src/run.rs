@@ -90,7 +90,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// How much of it is as large as single requests make it.
+    /// How much of it is as large as single requests, or the number of requests, make it.
     fn bytes(&self) -> usize {
         self.plans.bytes() + size_of_val(&self.frames[..])
     }

@@ -204,15 +204,18 @@ fn hashes_go_to_the_memory_of_a_lineage_that_is_handed_in() {
     let tokens = splitmix64(9, 4000, 128_256);
     let mut old = plain.submit(OwnedRequest::new(&tokens[..1000])).unwrap().wait().unwrap();
     let memory = old.plhs().as_ptr();
-    // Longer and shorter ones than the one before, than all before, and of no block at all.
+    // Longer and shorter ones than the one before, than all before, and of no block at all. With block
+    // hashes to be kept after such, and after none.
     for (i, count) in [1000, 7, 999, 3, 40, 4, 1000, 4000, 12, 2000].into_iter().enumerate() {
-        let admission = [&plain, &keeping][i % 2];
-        let request = || OwnedRequest::new(&tokens[i..][..count.min(4000 - i)]).salt("a");
+        let keeps = i % 4 > 1;
+        let admission = if keeps { &keeping } else { &plain };
+        let salt = format!("tenant {i}");
+        let request = || OwnedRequest::new(&tokens[i..][..count.min(4000 - i)]).salt(&salt);
         let fresh = admission.submit(request()).unwrap().wait().unwrap();
         old = admission.submit_into(request(), old).unwrap().wait().unwrap();
         assert_eq!(old, fresh);
-        assert_eq!(rows(&old), reference(request().tokens(), Some("a")));
-        assert_eq!(old.block_hashes().is_some(), i % 2 == 1);
+        assert_eq!(rows(&old), reference(request().tokens(), Some(&salt)));
+        assert_eq!(old.block_hashes().is_some(), keeps);
         assert_eq!(
             old.plhs().as_ptr() == memory,
             i < 7,
@@ -453,7 +456,7 @@ fn while_a_waker_runs_other_workers_take_what_waits() {
         }
     }
     let _turn = TURN.lock().unwrap();
-    let options = Options::default().workers(2).fault(|request| {
+    let options = Options::default().workers(2).largest_batch(1).fault(|request| {
         fault(request);
         if request.tokens() == [OTHER; 3] {
             OTHER_HAS_BEGUN.store(true, Ordering::SeqCst);

@@ -74,8 +74,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many requests wait at the most, beside those that are being hashed; one whose ticket was
-    /// dropped counts until a worker comes to it. Default: 1,024.
+    /// How many requests wait at the most, beside those that workers have taken, with their lineages, 16
+    /// bytes a block and more; one whose ticket was dropped counts until a worker comes to it. (An only
+    /// worker may take the next batch before it answers the last.) Default: 1,024.
     pub fn capacity(self, requests: usize) -> Self {
         Self { capacity: requests, ..self }
     }
@@ -221,7 +222,7 @@ impl Admission {
 
     /// Puts a request into the queue. Does not wait.
     ///
-    /// It is checked here: one that has an error is answered at once, and takes no place in the queue.
+    /// Where there is a place, it is checked: one that has an error is answered at once, and takes none.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// As [`submit`](Self::submit). The lineage is then dropped.
+    /// As [`submit`](Self::submit). The lineage is dropped then, and where the request has an error.
     ///
     /// ```
     /// # use kvhash::admission::{Admission, Options};

@@ -152,9 +152,11 @@ impl Queue {
         self.take_some(state, batch);
     }
 
-    /// Moves the next groups to a batch that is empty, if there are some.
-    pub(super) fn try_take(&self, batch: &mut Vec<Group>) {
-        self.take_some(self.lock(), batch);
+    /// Moves the next groups to a batch that is empty, if there are enough to fill it.
+    pub(super) fn take_full(&self, batch: &mut Vec<Group>) {
+        if self.len() >= self.largest_batch {
+            self.take_some(self.lock(), batch);
+        }
     }
 
     fn take_some(&self, mut state: MutexGuard<'_, State>, batch: &mut Vec<Group>) {

@@ -48,9 +48,11 @@ impl Worker {
                 Outcome::Panicked
             };
             if self.is_only_one {
-                // Now, while whoever waits for this batch submits nothing: not both at once under one lock.
-                // Where there are other workers, it may be theirs: wakers take as long as they take.
-                waits.try_take(&self.queue, &mut next);
+                // Where there is more to do than is done, now: while whoever waits for this batch submits
+                // nothing, and the two of them are not under the lock at once. (Where there is less, the
+                // worker looks what has come when it is done, and others who want the CPU have their turn.)
+                // Other workers could have it as soon: wakers take as long as they take.
+                waits.take_full(&self.queue, &mut next);
                 next.iter().for_each(Group::fetch_start);
             }
             answer_all(&mut batch, outcome);
