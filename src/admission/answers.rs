@@ -25,7 +25,7 @@ pub(super) struct Answers {
     came: Condvar,
     /// Whether they are there: for those who look without locking.
     are_there: AtomicBool,
-    /// Whether somebody wants none any more: as above.
+    /// Whether somebody wanted none any more while they were not there: as above.
     some_given_up: AtomicBool,
 }
 
@@ -72,6 +72,7 @@ impl Waiters {
         mem::replace(&mut self.wakers[index], waker)
     }
 
+    /// Whether nobody is to be woken.
     pub(super) fn are_none(&self) -> bool {
         !self.threads && self.wakers.is_empty()
     }

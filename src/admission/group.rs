@@ -89,17 +89,17 @@ impl Drop for Group {
 /// is to sleep once. From the last group to the first, so that one that is awake then finds all of
 /// them, and does not ask for each while it is handed over.
 pub(super) fn answer_all(batch: &mut Vec<Group>, outcome: Outcome) {
-    let mut asleep = Vec::new();
+    let mut waiting = Vec::new();
     for mut group in batch.drain(..).rev() {
         let waiters = group.answer(outcome);
         if !waiters.are_none() {
-            asleep.push((Arc::clone(&group.answers), waiters));
+            waiting.push((Arc::clone(&group.answers), waiters));
         }
     }
-    for (answers, waiters) in asleep.iter_mut().rev() {
+    for (answers, waiters) in waiting.iter_mut().rev() {
         answers.wake_threads(waiters);
     }
-    asleep.into_iter().rev().for_each(|(_, waiters)| Answers::wake(waiters));
+    waiting.into_iter().rev().for_each(|(_, waiters)| Answers::wake(waiters));
 }
 
 #[cfg(all(test, not(kvhash_loom)))]

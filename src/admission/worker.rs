@@ -48,10 +48,10 @@ impl Worker {
                 Outcome::Panicked
             };
             if self.is_only_one {
-                // Where there is more to do than is done, now: while whoever waits for this batch submits
-                // nothing, and the two of them are not under the lock at once. (Where there is less, the
-                // worker looks what has come when it is done, and others who want the CPU have their turn.)
-                // Other workers could have it as soon: wakers take as long as they take.
+                // Where requests come faster than they are hashed, now: whoever waits for this batch submits
+                // nothing until it is answered, so that the two are not under the lock at once. (Where they
+                // do not, the worker looks again afterwards, and others who want the CPU have their turn.)
+                // Where there are other workers the next batch is theirs: wakers take as long as they take.
                 waits.take_full(&self.queue, &mut next);
                 next.iter().for_each(Group::fetch_start);
             }
