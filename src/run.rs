@@ -273,3 +273,22 @@ impl<'a, 't: 'a, S: Scheme> Lanes<'a> for Task<'a, 't, S> {
 fn tokens<'a>(request: &Request<'a>) -> &'a [u8] {
     bytemuck::cast_slice(request.tokens)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Waiting;
+
+    #[test]
+    fn what_many_requests_make_large_is_given_back_past_a_limit() {
+        let mut memory = Memory::default();
+        let capacity =
+            |memory: &mut Memory| memory.scratches.at_least(1)[0].plans.order.waiting.capacity();
+        memory.scratches.at_least(1)[0].plans.begin(1000);
+        let bytes = capacity(&mut memory) * size_of::<Waiting>();
+        memory.shrink_past(bytes);
+        assert!(capacity(&mut memory) >= 1000);
+        memory.shrink_past(bytes - 1);
+        assert_eq!(capacity(&mut memory), 0);
+    }
+}

@@ -110,8 +110,8 @@ impl Answers {
     }
 
     /// Wakes the threads that slept until the answers were there.
-    pub(super) fn wake_threads(&self, waiters: &mut Waiters) {
-        if mem::take(&mut waiters.threads) {
+    pub(super) fn wake_threads(&self, waiters: &Waiters) {
+        if waiters.threads {
             self.came.notify_all();
         }
     }

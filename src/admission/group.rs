@@ -75,8 +75,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         if !self.jobs.is_empty() {
             // As if a panic had ended it, which it may have.
-            let mut waiters = self.answer(Outcome::Panicked);
-            self.answers.wake_threads(&mut waiters);
+            let waiters = self.answer(Outcome::Panicked);
+            self.answers.wake_threads(&waiters);
             Answers::wake(waiters);
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn answer_all(batch: &mut Vec<Group>, outcome: Outcome) {
             waiting.push((Arc::clone(&group.answers), waiters));
         }
     }
-    for (answers, waiters) in waiting.iter_mut().rev() {
+    for (answers, waiters) in waiting.iter().rev() {
         answers.wake_threads(waiters);
     }
     waiting.into_iter().rev().for_each(|(_, waiters)| Answers::wake(waiters));
