@@ -19,7 +19,7 @@ use crate::pool::OwnPool;
 use crate::run::{Batch, Memory, Size};
 use crate::scheme::sealed::Layout;
 use crate::scheme::{DynamoPlh, Scheme};
-pub(crate) use apart::PlannedRequest;
+pub(crate) use apart::{Aside, PlannedRequest};
 
 /// Bytes of tokens below which a batch stays on the calling thread: about 100 µs of work. Waking a
 /// thread takes some 10 µs, often several times that, and for less it loses as often as it wins

@@ -30,14 +30,22 @@ pub(crate) fn fetch<T>(address: *const T) {
 }
 
 /// Asks for the line at an address to be brought into the first-level cache to be written. A hint,
-/// as [`fetch`].
-#[cfg(target_arch = "x86_64")]
+/// as [`fetch`]; 64-bit CPUs that do not know it pass over it.
 #[inline(always)]
 pub(crate) fn fetch_to_write<T>(address: *const T) {
     // SAFETY: it reads and writes nothing and cannot fault, whatever the address.
-    #[cfg(not(miri))]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags));
+    }
+    // SAFETY: see above.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    unsafe {
+        std::arch::asm!(
+            "prfm pstl1keep, [{0}]",
+            in(reg) address,
+            options(nostack, preserves_flags)
+        );
     }
     let _ = address;
 }

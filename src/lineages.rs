@@ -5,7 +5,7 @@ use bytemuck::Zeroable;
 use crate::digest::{BlockHash, SaltHash, SequenceHash};
 use crate::engine::{Columns, room};
 use crate::error::RequestError;
-use crate::plan::{Plan, Planned, Shape};
+use crate::plan::{Plan, Planned};
 use crate::plh::{LegacyLineageHash, PositionalLineageHash};
 use crate::run::Memory;
 use crate::scheme::Row;
@@ -174,18 +174,18 @@ impl<R: Row> Lineage<'_, R> {
 /// The hashes of one request, apart from those of its batch: what [`Lineage`] borrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedLineage<R: Row = PositionalLineageHash> {
-    plhs: Vec<R>,
+    pub(crate) plhs: Vec<R>,
     /// What few ask for. It lies apart, as what few [requests](crate::OwnedRequest) have.
-    kept: Option<Box<Kept>>,
-    salt_hash: SaltHash,
-    block_size: usize,
-    tail: usize,
+    pub(crate) kept: Option<Box<Kept>>,
+    pub(crate) salt_hash: SaltHash,
+    pub(crate) block_size: usize,
+    pub(crate) tail: usize,
 }
 
 /// The columns that were asked for beside the rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Kept {
-    block_hashes: Option<Vec<BlockHash>>,
+pub(crate) struct Kept {
+    pub(crate) block_hashes: Option<Vec<BlockHash>>,
     sequence_hashes: Option<Box<[SequenceHash]>>,
 }
 
@@ -212,22 +212,6 @@ impl<R: Row> OwnedLineage<R> {
             block_size: plan.shape.block_size(),
             tail: plan.tail,
         }
-    }
-
-    /// The plan that it was made by.
-    #[inline(always)]
-    pub(crate) fn plan(&self) -> Plan {
-        let Self { salt_hash, block_size, tail, .. } = *self;
-        // That of a request whose numbers have passed.
-        let shape = Shape::new(block_size as u32, self.plhs.len());
-        Plan { first_row: 0, tail, salt_hash, shape }
-    }
-
-    /// Where its lineage hashes and block hashes go.
-    #[inline(always)]
-    pub(crate) fn places(&mut self) -> (&mut [R], Option<&mut [BlockHash]>) {
-        let hashes = self.kept.as_deref_mut().and_then(|kept| kept.block_hashes.as_deref_mut());
-        (&mut self.plhs, hashes)
     }
 
     /// A lineage hash a block.

@@ -28,21 +28,19 @@ use crate::request::{MmRun, Request};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct OwnedRequest {
-    tokens: Tokens,
-    salt: Option<Box<str>>,
-    /// What few requests have. It lies apart so that the others are short: each of their cache lines
-    /// goes from core to core on the way through a queue.
-    rest: Option<Box<Rest>>,
+    pub(crate) tokens: Tokens,
+    pub(crate) terms: Terms,
 }
 
 #[derive(Clone)]
-enum Tokens {
+pub(crate) enum Tokens {
     Owned(Vec<u32>),
     Shared(Arc<[u32]>),
 }
 
 impl Tokens {
-    fn as_slice(&self) -> &[u32] {
+    #[inline(always)]
+    pub(crate) fn as_slice(&self) -> &[u32] {
         match self {
             Self::Owned(tokens) => tokens,
             Self::Shared(tokens) => tokens,
@@ -60,6 +58,14 @@ impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_slice().fmt(f)
     }
+}
+
+/// The terms on which tokens are hashed: all of a request but those.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terms {
+    salt: Option<Box<str>>,
+    /// What few requests have. It lies apart so that the others are short.
+    rest: Option<Box<Rest>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -89,7 +95,8 @@ impl OwnedRequest {
 
     /// See [`Request::salt`].
     pub fn salt(self, salt: impl Into<String>) -> Self {
-        Self { salt: Some(salt.into().into_boxed_str()), ..self }
+        let salt = Some(salt.into().into_boxed_str());
+        Self { terms: Terms { salt, ..self.terms }, ..self }
     }
 
     /// See [`Request::mm_runs`].
@@ -113,7 +120,7 @@ impl OwnedRequest {
     }
 
     fn with(mut self, set: impl FnOnce(&mut Rest)) -> Self {
-        set(self.rest.get_or_insert_default());
+        set(self.terms.rest.get_or_insert_default());
         self
     }
 
@@ -122,22 +129,30 @@ impl OwnedRequest {
         self.tokens.as_slice()
     }
 
-    /// The block whose lineage it continues.
-    #[inline(always)]
-    pub(crate) fn parent(&self) -> Option<&PositionalLineageHash> {
-        self.rest.as_ref().and_then(|rest| rest.parent.as_ref())
-    }
-
-    /// Whether there are runs of placeholder tokens.
-    #[inline(always)]
-    pub(crate) fn has_runs(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| !rest.mm_runs.is_empty())
-    }
-
     /// The same request, borrowed.
     #[inline(always)]
     pub fn as_request(&self) -> Request<'_> {
-        let request = Request { salt: self.salt.as_deref(), ..Request::new(self.tokens()) };
+        self.terms.request(self.tokens())
+    }
+}
+
+impl Terms {
+    /// Whether there are no terms.
+    #[inline(always)]
+    pub(crate) fn are_plain(&self) -> bool {
+        self.salt.is_none() && self.rest.is_none()
+    }
+
+    /// Whether it takes more than a plan and the tokens to hash the request.
+    #[inline(always)]
+    pub(crate) fn say_more_than_a_plan(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.parent.is_some() || !rest.mm_runs.is_empty())
+    }
+
+    /// The request of these terms for some tokens.
+    #[inline(always)]
+    pub(crate) fn request<'a>(&'a self, tokens: &'a [u32]) -> Request<'a> {
+        let request = Request { salt: self.salt.as_deref(), ..Request::new(tokens) };
         let Some(rest) = &self.rest else { return request };
         Request {
             lora_name: rest.lora_name.as_deref(),

@@ -29,8 +29,8 @@ static GATE: Mutex<()> = Mutex::new(());
 static AT_THE_GATE: AtomicUsize = AtomicUsize::new(0);
 static TURN: Mutex<()> = Mutex::new(());
 
-fn fault(request: &OwnedRequest) {
-    match request.tokens().first() {
+fn fault(tokens: &[u32]) {
+    match tokens.first() {
         Some(&SLOW) => {
             AT_THE_GATE.fetch_add(1, Ordering::SeqCst);
             drop(GATE.lock().unwrap());
@@ -330,9 +330,9 @@ fn a_dropped_ticket_cancels_what_has_not_begun() {
     static HASHED: AtomicBool = AtomicBool::new(false);
     let _turn = TURN.lock().unwrap();
     let engine = Engine::builder().build().unwrap();
-    let options = Options::default().fault(|request| {
-        fault(request);
-        if request.tokens() == [77; 3] {
+    let options = Options::default().fault(|tokens| {
+        fault(tokens);
+        if tokens == [77; 3] {
             HASHED.store(true, Ordering::SeqCst);
         }
     });
@@ -456,9 +456,9 @@ fn while_a_waker_runs_other_workers_take_what_waits() {
         }
     }
     let _turn = TURN.lock().unwrap();
-    let options = Options::default().workers(2).largest_batch(1).fault(|request| {
-        fault(request);
-        if request.tokens() == [OTHER; 3] {
+    let options = Options::default().workers(2).largest_batch(1).fault(|tokens| {
+        fault(tokens);
+        if tokens == [OTHER; 3] {
             OTHER_HAS_BEGUN.store(true, Ordering::SeqCst);
             while !OTHER_MAY_END.load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -618,7 +618,7 @@ fn wakers_are_let_go_of_when_they_are_no_longer_asked_for() {
 fn a_waker_may_be_the_last_to_hold_the_queue() {
     // A gate of its own, so that no other test waits where this one hangs.
     static OPEN: AtomicBool = AtomicBool::new(false);
-    fn until_open(_: &OwnedRequest) {
+    fn until_open(_: &[u32]) {
         while !OPEN.load(Ordering::SeqCst) {
             thread::yield_now();
         }

@@ -16,7 +16,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(kvhash_loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::job::{EndedJob, Job, Outcome};
+use super::job::{EndedJob, Job, Jobs, Outcome};
 
 /// The answers of a group, in the order of its requests.
 pub(super) struct Answers {
@@ -36,15 +36,14 @@ enum State {
 
 /// The jobs of a group when they have ended, and what came of them.
 pub(super) struct Ended {
-    /// `None` where they were taken, or nobody wants their answers.
-    pub(super) jobs: Vec<Option<Job>>,
+    pub(super) jobs: Jobs,
     pub(super) outcome: Outcome,
 }
 
 impl Ended {
     /// The job at an index, which its ticket alone takes.
     fn take(&mut self, index: usize) -> EndedJob {
-        let job = self.jobs[index].take().expect("a job that its ticket takes once");
+        let job = self.jobs.take(index).expect("a job that its ticket takes once");
         EndedJob { job, outcome: self.outcome }
     }
 }
@@ -101,7 +100,7 @@ impl Answers {
         let State::Awaited(waiters) = &mut *state else { return Waiters::default() };
         let waiters = mem::take(waiters);
         let unwanted: Vec<Job> =
-            waiters.given_up.iter().filter_map(|&index| ended.jobs[index].take()).collect();
+            waiters.given_up.iter().filter_map(|&index| ended.jobs.take(index)).collect();
         *state = State::There(ended);
         drop(state);
         self.are_there.store(true, Ordering::Release);
@@ -140,7 +139,7 @@ impl Answers {
         let mut state = self.lock();
         match &mut *state {
             State::There(ended) => {
-                let job = ended.jobs[index].take();
+                let job = ended.jobs.take(index);
                 drop(state);
                 drop(job);
             }

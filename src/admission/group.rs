@@ -4,18 +4,17 @@ use std::mem;
 use std::sync::Arc;
 
 use super::answers::{Answers, Ended, Waiters};
-use super::job::{Job, Outcome};
-use crate::fetch::{Hints, fetch_start};
+use super::job::{Job, Jobs, Outcome};
+use crate::engine::PlannedRequest;
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
 /// record of all: some hundred bytes a request.
 pub(super) const LARGEST_GROUP: usize = 64;
 
-/// Jobs that lie one after the other: a worker reads them as one piece, which its core fetches ahead by
-/// itself. However a group ends, its tickets are answered.
+/// Requests with one place for their answers. However a group ends, its tickets are answered.
 pub(super) struct Group {
-    /// `None` where the ticket was dropped before a worker came to it. Empty when they are handed over.
-    jobs: Vec<Option<Job>>,
+    /// None when they are handed over.
+    jobs: Jobs,
     answers: Arc<Answers>,
 }
 
@@ -27,7 +26,7 @@ pub(super) struct Place {
 
 impl Group {
     pub(super) fn with_room(jobs: usize) -> Self {
-        Self { jobs: Vec::with_capacity(jobs), answers: Arc::new(Answers::new()) }
+        Self { jobs: Jobs::with_room(jobs), answers: Arc::new(Answers::new()) }
     }
 
     /// How many jobs came, those included whose tickets were dropped.
@@ -37,32 +36,31 @@ impl Group {
 
     /// Adds a job.
     pub(super) fn push(&mut self, job: Job) -> Place {
-        self.jobs.push(Some(job));
+        self.jobs.push(job);
         Place { answers: Arc::clone(&self.answers), index: self.jobs.len() - 1 }
     }
 
-    /// Has the first jobs fetched, while there is something else to do: those behind them come ahead of
-    /// their being read, but these are waited for.
+    /// Has the first jobs fetched, while there is something else to do.
     pub(super) fn fetch_start(&self) {
-        fetch_start(&self.jobs, Hints::default());
+        self.jobs.fetch_start();
     }
 
     /// For how many jobs there is room.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
-        self.jobs.capacity()
+        self.jobs.room()
     }
 
     /// Drops the jobs whose tickets were dropped.
     pub(super) fn drop_cancelled(&mut self) {
         for index in self.answers.take_given_up() {
-            self.jobs[index] = None;
+            drop(self.jobs.take(index));
         }
     }
 
-    /// The jobs that are to be hashed, in the order in which they came.
-    pub(super) fn jobs(&mut self) -> impl Iterator<Item = &mut Job> {
-        self.jobs.iter_mut().flatten()
+    /// The requests that are to be hashed, in the order in which they came.
+    pub(super) fn planned(&mut self) -> impl Iterator<Item = PlannedRequest<'_>> {
+        self.jobs.planned()
     }
 
     /// Hands the jobs over, and gives whoever is to be woken.
@@ -73,7 +71,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.jobs.is_empty() {
+        if self.jobs.len() > 0 {
             // As if a panic had ended it, which it may have.
             let waiters = self.answer(Outcome::Panicked);
             self.answers.wake_threads(&waiters);

@@ -1,9 +1,15 @@
-//! A request on its way through the queue.
+//! Requests on their way through the queue.
+
+use std::mem;
 
 use super::{Answer, TicketError};
-use crate::engine::PlannedRequest;
+use crate::digest::SaltHash;
+use crate::engine::{Aside, PlannedRequest};
+use crate::fetch::{Hints, fetch_start, fetch_to_write};
 use crate::lineages::OwnedLineage;
-use crate::owned_request::OwnedRequest;
+use crate::owned_request::{OwnedRequest, Tokens};
+use crate::plan::{Plan, Shape};
+use crate::plh::PositionalLineageHash;
 
 /// A request that was planned, and its lineage, whose hashes are to come.
 ///
@@ -12,21 +18,148 @@ use crate::owned_request::OwnedRequest;
 /// it would do little else, and memory that one thread makes and another frees costs both. For the same
 /// reason a worker writes hashes to the lineage and nothing to the rest.
 pub(super) struct Job {
-    pub(super) request: OwnedRequest,
-    lineage: OwnedLineage,
+    line: Line,
+    aside: Aside,
 }
+
+/// What of a job a worker reads: one [cache line](Slot), since each comes from another core.
+struct Line {
+    tokens: Tokens,
+    plhs: Vec<PositionalLineageHash>,
+    salt_hash: SaltHash,
+    block_size: u32,
+    /// Whether the terms are to be read, too.
+    needs_terms: bool,
+}
+
+/// Where the line of a job lies until the job is taken. (Aligned here alone: elsewhere it is moved.)
+#[repr(align(64))]
+struct Slot(Option<Line>);
+
+const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Job {
+    #[inline(always)]
     pub(super) fn new(request: OwnedRequest, lineage: OwnedLineage) -> Self {
-        Self { request, lineage }
+        let OwnedRequest { tokens, terms } = request;
+        // The tail is what blocks leave of the tokens.
+        let OwnedLineage { plhs, kept, salt_hash, block_size, tail: _ } = lineage;
+        let needs_terms = terms.say_more_than_a_plan();
+        // Block sizes are numbers of 32 bits.
+        let line = Line { tokens, plhs, salt_hash, block_size: block_size as u32, needs_terms };
+        Self { line, aside: Aside { terms, kept } }
     }
 
-    /// What is to be hashed, and where to.
+    /// The request as it was.
+    pub(super) fn into_request(self) -> OwnedRequest {
+        OwnedRequest { tokens: self.line.tokens, terms: self.aside.terms }
+    }
+
+    /// The lineage. The request is freed.
     #[inline(always)]
-    pub(super) fn planned(&mut self) -> PlannedRequest<'_> {
-        (&self.request, &mut self.lineage)
+    fn into_lineage(self) -> OwnedLineage {
+        let Plan { tail, shape, salt_hash, .. } = self.line.plan();
+        let Self { line: Line { plhs, .. }, aside: Aside { kept, .. } } = self;
+        OwnedLineage { plhs, kept, salt_hash, block_size: shape.block_size(), tail }
     }
 }
+
+impl Line {
+    /// The plan of the request.
+    #[inline(always)]
+    fn plan(&self) -> Plan {
+        let shape = Shape::new(self.block_size, self.plhs.len());
+        let tail = self.tokens.as_slice().len() - shape.blocks() * shape.block_size();
+        Plan { first_row: 0, tail, salt_hash: self.salt_hash, shape }
+    }
+}
+
+/// Jobs whose lines lie one after the other: a worker reads them as one piece, which its core fetches ahead
+/// by itself.
+#[derive(Default)]
+pub(super) struct Jobs {
+    lines: Vec<Slot>,
+    /// By index, up to the highest one that has something aside. They stay in the caches of those who
+    /// submit and take answers.
+    asides: Vec<Aside>,
+}
+
+impl Jobs {
+    pub(super) fn with_room(jobs: usize) -> Self {
+        Self { lines: Vec::with_capacity(jobs), asides: Vec::new() }
+    }
+
+    /// For how many jobs there is room.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.lines.capacity()
+    }
+
+    /// How many jobs came, those included that were taken.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, Job { line, aside }: Job) {
+        // Where there is nothing, nothing is made.
+        if !aside.is_nothing() {
+            self.asides.resize_with(self.lines.len(), Aside::default);
+            self.asides.push(aside);
+        }
+        self.lines.push(Slot(Some(line)));
+    }
+
+    /// The job at an index, unless it was taken.
+    #[inline(always)]
+    pub(super) fn take(&mut self, index: usize) -> Option<Job> {
+        self.fetch_behind(index);
+        let line = self.lines[index].0.take()?;
+        let aside = self.asides.get_mut(index).map(mem::take).unwrap_or_default();
+        Some(Job { line, aside })
+    }
+
+    /// What is to be hashed, and where to, in the order in which it came.
+    #[inline(always)]
+    pub(super) fn planned(&mut self) -> impl Iterator<Item = PlannedRequest<'_>> {
+        let mut asides = self.asides.iter_mut();
+        self.lines.iter_mut().filter_map(move |Slot(line)| {
+            let aside = asides.next();
+            let line = line.as_mut()?;
+            Some(PlannedRequest {
+                plan: line.plan(),
+                tokens: line.tokens.as_slice(),
+                rows: &mut line.plhs,
+                aside,
+                needs_terms: line.needs_terms,
+            })
+        })
+    }
+
+    /// Has the first jobs fetched, while there is something else to do: those behind them come ahead of
+    /// their being read, but these are waited for.
+    pub(super) fn fetch_start(&self) {
+        fetch_start(&self.lines, Hints::default());
+    }
+
+    /// Jobs are most often taken in their order: has those parts of one a few behind fetched that will be
+    /// written. A core that writes to what a worker has read asks the worker's core first, and waits.
+    #[inline(always)]
+    fn fetch_behind(&self, index: usize) {
+        if let Some(Slot(Some(later))) = self.lines.get(index + FETCHED_BEHIND) {
+            fetch_to_write(later);
+            let tokens = later.tokens.as_slice().as_ptr();
+            fetch_to_write(tokens.wrapping_byte_sub(BEFORE_TOKENS));
+        }
+    }
+}
+
+/// How many behind the job that is taken: more miss more at the start of a group. By trying.
+const FETCHED_BEHIND: usize = 4;
+
+/// How many bytes before tokens that which is written when they are freed begins: the counts of those who
+/// share them, or what the allocator notes.
+const BEFORE_TOKENS: usize = 2 * size_of::<usize>();
 
 /// What came of jobs that left the queue together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +179,10 @@ pub(super) struct EndedJob {
 
 impl EndedJob {
     /// The answer. The request is freed.
+    #[inline(always)]
     pub(super) fn into_answer(self) -> Answer {
         match self.outcome {
-            Outcome::Hashed => Ok(self.job.lineage),
+            Outcome::Hashed => Ok(self.job.into_lineage()),
             Outcome::Panicked => Err(TicketError::Panicked),
             Outcome::Aborted => Err(TicketError::Aborted),
         }
@@ -63,6 +197,54 @@ impl Job {
     }
 
     pub(super) fn number(&self) -> u32 {
-        self.request.tokens()[0]
+        self.line.tokens.as_slice()[0]
+    }
+}
+
+#[cfg(all(test, not(kvhash_loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::{Columns, Engine};
+    use crate::request::MmRun;
+
+    #[test]
+    fn each_job_has_its_own_parts_whoever_was_taken_before() {
+        let tokens = |i: usize| vec![i as u32; 40 + i];
+        let plain = |i: usize| OwnedRequest::new(tokens(i));
+        let run = |i: usize| MmRun { mm_hash: i as u64, offset: 1, length: 2 };
+        let request = |i: usize| match i % 8 {
+            1 => plain(i).salt(i.to_string()),
+            3 => plain(i).mm_runs([run(i)]),
+            4 => plain(i).block_size(i as u32).max_blocks(2),
+            6 => OwnedRequest::shared(tokens(i).into()).lora_name(i.to_string()),
+            _ => plain(i),
+        };
+        for columns in [Columns::NONE, Columns::BLOCK_HASHES] {
+            let engine = Engine::builder().columns(columns).build().unwrap();
+            let lineage = |i| engine.plan(&request(i).as_request(), OwnedLineage::empty()).unwrap();
+            let mut jobs = Jobs::with_room(0);
+            (0..32).for_each(|i| jobs.push(Job::new(request(i), lineage(i))));
+            assert_eq!(jobs.len(), 32);
+            let taken = [31, 0, 9, 11, 12, 14];
+            for i in taken {
+                assert_eq!(jobs.take(i).unwrap().into_request(), request(i));
+                assert!(jobs.take(i).is_none());
+            }
+            let left: Vec<usize> = (0..32).filter(|i| !taken.contains(i)).collect();
+            let planned: Vec<PlannedRequest<'_>> = jobs.planned().collect();
+            assert_eq!(planned.len(), left.len());
+            for (planned, &i) in planned.iter().zip(&left) {
+                assert_eq!(planned.tokens, tokens(i));
+                assert_eq!(planned.needs_terms, i % 8 == 3);
+                let (Plan { salt_hash, shape, tail, .. }, lineage) = (planned.plan, lineage(i));
+                let blocks = lineage.plhs().len();
+                assert_eq!((planned.rows.len(), shape.blocks()), (blocks, blocks));
+                assert_eq!((shape.block_size(), tail), (lineage.block_size(), lineage.tail()));
+                assert_eq!(salt_hash, lineage.salt_hash());
+            }
+            for i in left {
+                assert_eq!(jobs.take(i).unwrap().into_lineage(), lineage(i));
+            }
+        }
     }
 }

@@ -64,7 +64,7 @@ pub struct Options {
     capacity: usize,
     workers: usize,
     largest_batch: usize,
-    fault: Option<fn(&OwnedRequest)>,
+    fault: Option<fn(&[u32])>,
 }
 
 impl Default for Options {
@@ -94,10 +94,10 @@ impl Options {
         Self { largest_batch: requests, ..self }
     }
 
-    /// Has a worker call this with every request of a batch before it hashes the batch, so that
+    /// Has a worker call this with the tokens of every request of a batch before it hashes the batch, so that
     /// tests see what a panic does.
     #[doc(hidden)]
-    pub fn fault(self, fault: fn(&OwnedRequest)) -> Self {
+    pub fn fault(self, fault: fn(&[u32])) -> Self {
         Self { fault: Some(fault), ..self }
     }
 }
@@ -274,7 +274,7 @@ impl Admission {
         let lingers = !self.queue.has_sleepers();
         match self.queue.push(Job::new(request, lineage)) {
             Ok(place) => Ok(Ticket::new(place, lingers)),
-            Err((refused, job)) => Err(Rejected::new(refused, job.request)),
+            Err((refused, job)) => Err(Rejected::new(refused, job.into_request())),
         }
     }
 

@@ -203,7 +203,7 @@ impl Queue {
 
 #[cfg(test)]
 fn numbers(batch: &mut Vec<Group>) -> Vec<u32> {
-    let number = |mut group: Group| group.jobs().map(|job| job.number()).collect::<Vec<u32>>();
+    let number = |mut group: Group| group.planned().map(|job| job.tokens[0]).collect::<Vec<u32>>();
     batch.drain(..).flat_map(number).collect()
 }
 

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::answers::survives;
 use super::group::{Group, answer_all};
-use super::job::{Job, Outcome};
+use super::job::Outcome;
 use super::queue::{GROUPS_KEPT, Queue};
 use super::waits::Waits;
 use crate::engine::Engine;
-use crate::owned_request::OwnedRequest;
 use crate::run::Memory;
 
 /// How much memory a worker keeps from batch to batch that is made for what requests hold: a large one
@@ -22,7 +21,7 @@ pub(super) struct Worker {
     pub(super) queue: Arc<Queue>,
     pub(super) aborted: Arc<AtomicBool>,
     pub(super) is_only_one: bool,
-    pub(super) fault: Option<fn(&OwnedRequest)>,
+    pub(super) fault: Option<fn(&[u32])>,
 }
 
 impl Worker {
@@ -65,10 +64,10 @@ impl Worker {
     /// Hashes a batch to where its answers stay.
     fn hash(&self, batch: &mut [Group], memory: &mut Memory) {
         if let Some(fault) = self.fault {
-            batch.iter_mut().flat_map(Group::jobs).for_each(|job| fault(&job.request));
+            batch.iter_mut().flat_map(Group::planned).for_each(|planned| fault(planned.tokens));
         }
         let count = batch.iter().map(Group::len).sum();
-        let planned = batch.iter_mut().flat_map(Group::jobs).map(Job::planned);
+        let planned = batch.iter_mut().flat_map(Group::planned);
         self.engine.hash_apart(count, planned, memory);
     }
 }

@@ -9,9 +9,9 @@ use crate::digest::BlockHash;
 use crate::error::RequestError;
 use crate::fan_out::Grain;
 use crate::kernel::Lane;
-use crate::lineages::OwnedLineage;
+use crate::lineages::{Kept, OwnedLineage};
 use crate::output::{Column, Output, Place, cells};
-use crate::owned_request::OwnedRequest;
+use crate::owned_request::Terms;
 use crate::plan::{Plan, PlanMemory, Planner};
 use crate::plh::PositionalLineageHash;
 use crate::request::Request;
@@ -19,34 +19,71 @@ use crate::run::{Batch, Memory, Scratch};
 use crate::scheme::DynamoPlh;
 use crate::walk::{Lanes, Walker};
 
-/// A request, and the lineage that was [planned](Engine::plan) for it.
-pub(crate) type PlannedRequest<'a> = (&'a OwnedRequest, &'a mut OwnedLineage);
+/// A request that was [planned](Engine::plan), and where its hashes go.
+pub(crate) struct PlannedRequest<'a> {
+    pub(crate) tokens: &'a [u32],
+    pub(crate) plan: Plan,
+    pub(crate) rows: &'a mut [PositionalLineageHash],
+    /// Read only where it is needed, since it may be far away. `None` where there is nothing in it.
+    pub(crate) aside: Option<&'a mut Aside>,
+    /// Whether the terms say more than the plan does.
+    pub(crate) needs_terms: bool,
+}
 
-/// A planned request, and where its hashes go: what of it is in many places, in one.
+/// What most requests do not have.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    pub(crate) terms: Terms,
+    /// Where columns go beside the rows.
+    pub(crate) kept: Option<Box<Kept>>,
+}
+
+impl Aside {
+    #[inline(always)]
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.kept.is_none() && self.terms.are_plain()
+    }
+}
+
+/// Where block hashes go. None may be without: all later requests would get their neighbours' places.
+fn hashes(kept: &mut Option<Box<Kept>>) -> &mut [BlockHash] {
+    let hashes = kept.as_deref_mut().and_then(|kept| kept.block_hashes.as_deref_mut());
+    hashes.expect("a column that was planned")
+}
+
+/// A planned request, and the cells that its hashes go to.
 struct Unhashed<'a> {
-    request: &'a OwnedRequest,
     tokens: &'a [u32],
-    parent: Option<&'a PositionalLineageHash>,
+    terms: Option<&'a Terms>,
     plan: Plan,
     place: Place<'a>,
 }
 
 impl<'a> Unhashed<'a> {
     #[inline(always)]
-    fn new((request, lineage): PlannedRequest<'a>) -> Self {
-        let plan = lineage.plan();
-        let (rows, hashes) = lineage.places();
+    fn new(planned: PlannedRequest<'a>, keeps_hashes: bool) -> Self {
+        let PlannedRequest { tokens, plan, rows, aside, needs_terms } = planned;
         let rows = cells(PositionalLineageHash::words_mut(rows));
-        let hashes = hashes.map(|hashes| cells(BlockHash::peel_slice_mut(hashes)));
-        let (tokens, parent) = (request.tokens(), request.parent());
-        Self { request, tokens, parent, plan, place: (rows, hashes) }
+        if !keeps_hashes && !needs_terms {
+            return Self { tokens, terms: None, plan, place: (rows, None) };
+        }
+        let Aside { terms, kept } = aside.expect(PLANNED_ASIDE);
+        let hashes = keeps_hashes.then(|| cells(BlockHash::peel_slice_mut(hashes(kept))));
+        Self { tokens, terms: needs_terms.then_some(terms), plan, place: (rows, hashes) }
+    }
+
+    #[inline(always)]
+    fn request(&self) -> Request<'a> {
+        match self.terms {
+            None => Request::new(self.tokens),
+            Some(terms) => terms.request(self.tokens),
+        }
     }
 
     /// It before its first block.
     #[inline(always)]
     fn lane(&self, planner: &Planner<DynamoPlh>) -> Lane<'a> {
-        let request = Request { parent: self.parent.copied(), ..Request::new(self.tokens) };
-        planner.lane(&request, &self.plan, self.place)
+        planner.lane(&self.request(), &self.plan, self.place)
     }
 }
 
@@ -75,7 +112,7 @@ impl Engine {
             return self.hash_apart_here(count, planned, memory);
         }
         let planned: Vec<PlannedRequest<'_>> = planned.collect();
-        let bytes = planned.iter().map(|(_, lineage)| lineage.plan().shape.bytes()).sum();
+        let bytes = planned.iter().map(|planned| planned.plan.shape.bytes()).sum();
         match self.pool_for(bytes) {
             Some((pool, grain)) => self.fan_out_apart(pool, grain, planned, memory),
             None => self.hash_apart_here(count, planned.into_iter(), memory),
@@ -89,10 +126,10 @@ impl Engine {
         planned: impl Iterator<Item = PlannedRequest<'a>>,
         memory: &mut Memory,
     ) {
-        let mut unhashed = Vec::with_capacity(count);
-        unhashed.extend(planned.map(Unhashed::new));
-        let Scratch { plans, workspace, frames } = &mut memory.scratches.at_least(1)[0];
         let keeps_hashes = self.columns.contains(Columns::BLOCK_HASHES);
+        let mut unhashed = Vec::with_capacity(count);
+        planned.for_each(|planned| unhashed.push(Unhashed::new(planned, keeps_hashes)));
+        let Scratch { plans, workspace, frames } = &mut memory.scratches.at_least(1)[0];
         let mut walker = Walker { backend: self.backend, keeps_hashes, workspace };
         plans.begin(count);
         for (index, one) in unhashed.iter().enumerate() {
@@ -100,8 +137,10 @@ impl Engine {
             if shape.blocks() == 0 {
                 continue;
             }
-            if one.request.has_runs() {
-                let request = one.request.as_request();
+            if one.terms.is_some()
+                && let request = one.request()
+                && !request.mm_runs.is_empty()
+            {
                 let runs = plans.note_runs(index, request.mm_runs);
                 let stretches = one.plan.stretches(&request, runs);
                 walker.walk_stretches(&request, stretches, one.lane(&self.planner), frames);
@@ -123,13 +162,16 @@ impl Engine {
     ) {
         let kept = self.columns.contains(Columns::BLOCK_HASHES);
         let (mut requests, mut rows, mut block_hashes) = (Vec::new(), Vec::new(), Vec::new());
-        for (request, lineage) in planned {
-            let (places, hashes) = lineage.places();
-            requests.push(request.as_request());
-            rows.push(places);
+        for planned in planned {
+            rows.push(planned.rows);
+            let Some(aside) = planned.aside else {
+                assert!(!kept, "{PLANNED_ASIDE}");
+                requests.push(Request::new(planned.tokens));
+                continue;
+            };
+            requests.push(aside.terms.request(planned.tokens));
             if kept {
-                // None may be left out: all later requests would get their neighbours' places.
-                block_hashes.push(hashes.expect("a column that was planned"));
+                block_hashes.push(hashes(&mut aside.kept));
             }
         }
         let batch: Batch<'_, '_, DynamoPlh> =
@@ -145,6 +187,8 @@ impl Engine {
         batch.run_on(pool, self.threads - 1, grain, output, memory);
     }
 }
+
+const PLANNED_ASIDE: &str = "an aside that was planned with";
 
 /// Planned requests that become lanes one by one.
 struct Each<'e, 'a> {
