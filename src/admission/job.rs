@@ -5,7 +5,7 @@ use std::mem;
 use super::{Answer, TicketError};
 use crate::digest::SaltHash;
 use crate::engine::{Aside, PlannedRequest};
-use crate::fetch::{Hints, fetch_start, fetch_to_write};
+use crate::fetch::{Hints, fetch, fetch_start, fetch_to_write};
 use crate::lineages::OwnedLineage;
 use crate::owned_request::{OwnedRequest, Tokens};
 use crate::plan::{Plan, Shape};
@@ -74,8 +74,7 @@ impl Line {
     }
 }
 
-/// Jobs whose lines lie one after the other: a worker reads them as one piece, which its core fetches ahead
-/// by itself.
+/// Jobs whose lines lie one after the other: a worker reads them as one piece.
 #[derive(Default)]
 pub(super) struct Jobs {
     lines: Vec<Slot>,
@@ -123,7 +122,9 @@ impl Jobs {
     #[inline(always)]
     pub(super) fn planned(&mut self) -> impl Iterator<Item = PlannedRequest<'_>> {
         let mut asides = self.asides.iter_mut();
-        self.lines.iter_mut().filter_map(move |Slot(line)| {
+        self.lines.iter_mut().filter_map(move |slot| {
+            fetch((&raw const *slot).wrapping_add(READ_AHEAD));
+            let Slot(line) = slot;
             let aside = asides.next();
             let line = line.as_mut()?;
             Some(PlannedRequest {
@@ -153,6 +154,10 @@ impl Jobs {
         }
     }
 }
+
+/// How many lines ahead of the one that is read are fetched. A core fetches ahead by itself, but not as far
+/// as another core's caches are away. By trying.
+const READ_AHEAD: usize = 12;
 
 /// How many behind the job that is taken: more miss more at the start of a group. By trying.
 const FETCHED_BEHIND: usize = 4;
