@@ -230,14 +230,14 @@ fn by_rate(quick: bool) {
 }
 
 /// One thread submits requests as fast as it can, some batches under way at any time, and takes their
-/// answers: beside batches of the same size. Requests are ready on both sides.
+/// answers: beside batches of the same size.
 fn at_saturation(quick: bool) {
     /// Tokens of all prompts together: what the last-level cache holds.
     const TOGETHER: usize = 1 << 20;
     /// Tokens of a batch: its tokens and rows leave each other room in a core's own cache.
     const BATCH: usize = 1 << 17;
-    /// Batches under way at the most: while one is hashed, those that are done go and others come.
-    const BATCHES: usize = 4;
+    /// Batches under way: while one is hashed, those that are done go and others come.
+    const UNDER_WAY: [usize; 2] = [2, 4];
 
     println!("\n| tokens a request | batches under way | way | ns a request | inline, % of it |");
     println!("|---|---|---|---|---|");
@@ -252,7 +252,9 @@ fn at_saturation(quick: bool) {
         text("16384", 16_384),
         text("32768", 32_768),
     ];
-    for (shape, batches) in shapes.iter().flat_map(|shape| [(shape, 2), (shape, BATCHES)]) {
+    for (shape, batches) in
+        shapes.iter().flat_map(|shape| UNDER_WAY.map(|batches| (shape, batches)))
+    {
         let prompts = shape.make_prompts();
         let shared: Vec<Arc<[u32]>> =
             prompts.iter().map(|prompt| Arc::from(prompt.as_slice())).collect();
@@ -267,65 +269,67 @@ fn at_saturation(quick: bool) {
         let (rounds, repetitions) = if quick { (1, 1) } else { (100, 15) };
         let count = rounds * requests.len();
 
-        let hash = |batch: &[Request<'_>]| {
+        let read = |rows: &[PositionalLineageHash]| {
+            black_box(rows.iter().fold(0, |all, row| all ^ row.as_u128()));
+        };
+        let hash = |batch: &[Request<'_>], reads: bool| {
             engine.hash(black_box(batch), black_box(&mut lineages.borrow_mut()));
-        };
-        let mut inline = || {
-            (0..rounds).for_each(|_| requests.chunks(batch).for_each(hash));
-        };
-        // As results are that somebody else reads: the last few batches' are still there.
-        let kept: [RefCell<Lineages>; BATCHES] = Default::default();
-        let mut rotating = || {
-            let batches = (0..rounds).flat_map(|_| requests.chunks(batch));
-            for (batch, lineages) in batches.zip(kept.iter().cycle()) {
-                engine.hash(black_box(batch), black_box(&mut lineages.borrow_mut()));
+            if reads {
+                lineages.borrow().iter().for_each(|lineage| read(lineage.unwrap().plhs()));
             }
         };
-        // As an answer is: memory of its own for each request.
-        let mut detached = || {
-            for batch in (0..rounds).flat_map(|_| requests.chunks(batch)) {
-                hash(batch);
-                lineages.borrow().iter().for_each(|lineage| {
-                    black_box(lineage.unwrap().detach());
-                });
-            }
+        let inline = |reads| {
+            (0..rounds).for_each(|_| requests.chunks(batch).for_each(|batch| hash(batch, reads)));
         };
-        let submit = |requests: &mut dyn Iterator<Item = OwnedRequest>, hands_on: bool| {
+        let submit = |requests: &mut dyn Iterator<Item = OwnedRequest>, reads, hands_on| {
+            let take = |ticket: Ticket| {
+                let lineage = black_box(ticket.wait().unwrap());
+                if reads {
+                    read(lineage.plhs());
+                }
+                lineage
+            };
             let mut under_way: VecDeque<Ticket> = VecDeque::new();
             for request in requests {
                 let oldest = (under_way.len() == most).then(|| under_way.pop_front().unwrap());
-                let lineage = oldest.map(|ticket| black_box(ticket.wait().unwrap()));
-                let ticket = match lineage {
+                let ticket = match oldest.map(take) {
                     Some(lineage) if hands_on => admission.submit_into(request, lineage),
                     _ => admission.submit(request),
                 };
                 under_way.push_back(ticket.unwrap());
             }
-            under_way.drain(..).for_each(|ticket| drop(black_box(ticket.wait().unwrap())));
+            under_way.drain(..).for_each(|ticket| drop(take(ticket)));
         };
         let ready: RefCell<Vec<OwnedRequest>> = RefCell::default();
-        let mut handed_on = || submit(&mut ready.take().into_iter(), true);
-        let mut admitted = || submit(&mut ready.take().into_iter(), false);
+        let admitted = |reads, hands_on| submit(&mut ready.take().into_iter(), reads, hands_on);
         // Written, not copied, since tokens come from elsewhere, and C libraries copy at many speeds.
-        let mut written = || {
-            let write = |prompt: &Arc<[u32]>| {
-                let nothing = black_box(0);
-                OwnedRequest::new(prompt.iter().map(|token| token ^ nothing).collect::<Vec<u32>>())
-            };
-            submit(&mut shared.iter().cycle().take(count).map(write), true);
+        let write = |prompt: &Arc<[u32]>| -> Vec<u32> {
+            let nothing = black_box(0);
+            prompt.iter().map(|token| token ^ nothing).collect()
         };
-        let mut ways: [(&str, &mut dyn FnMut()); 6] = [
-            ("inline", &mut inline),
-            ("inline, results of the last four batches kept", &mut rotating),
-            ("inline, each lineage detached", &mut detached),
-            ("admission, lineages handed on", &mut handed_on),
-            ("admission", &mut admitted),
-            (
-                "admission, tokens written by the submitting thread, lineages handed on",
-                &mut written,
-            ),
+        let mut inline_written = || {
+            for prompts in (0..rounds).flat_map(|_| shared.chunks(batch)) {
+                let prompts: Vec<Vec<u32>> = prompts.iter().map(write).collect();
+                let requests: Vec<Request<'_>> =
+                    prompts.iter().map(|prompt| Request::new(prompt)).collect();
+                hash(&requests, true);
+            }
+        };
+        let mut admitted_written = || {
+            let written = shared.iter().cycle().take(count).map(|prompt| write(prompt));
+            submit(&mut written.map(OwnedRequest::new), true, true);
+        };
+        let mut ways: [(&str, &mut dyn FnMut()); 8] = [
+            ("inline", &mut || inline(true)),
+            ("admission", &mut || admitted(true, false)),
+            ("admission, lineages handed on", &mut || admitted(true, true)),
+            ("hashes left unread: inline", &mut || inline(false)),
+            ("hashes left unread: admission", &mut || admitted(false, false)),
+            ("hashes left unread: admission, lineages handed on", &mut || admitted(false, true)),
+            ("prompts written first: inline", &mut inline_written),
+            ("prompts written first: admission, lineages handed on", &mut admitted_written),
         ];
-        let mut shortest = [Duration::MAX; 6];
+        let mut shortest = [Duration::MAX; 8];
         for _ in 0..repetitions {
             for ((_, run), shortest) in ways.iter_mut().zip(&mut shortest) {
                 let share = |prompt| OwnedRequest::shared(Arc::clone(prompt));
@@ -336,11 +340,15 @@ fn at_saturation(quick: bool) {
             }
         }
         let times = shortest.map(|time| time.as_nanos() as f64 / count as f64);
+        let mut inline = times[0];
         for ((way, _), time) in ways.iter().zip(times) {
+            if way.ends_with("inline") {
+                inline = time;
+            }
             println!(
                 "| {} | {batches} | {way} | {time:.0} | {:.0} |",
                 shape.name,
-                100.0 * times[0] / time
+                100.0 * inline / time
             );
         }
     }

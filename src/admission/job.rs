@@ -143,14 +143,16 @@ impl Jobs {
         fetch_start(&self.lines, Hints::default());
     }
 
-    /// Jobs are most often taken in their order: has those parts of one a few behind fetched that will be
-    /// written. A core that writes to what a worker has read asks the worker's core first, and waits.
+    /// Has that of a job fetched which will be written when it is taken, and the first hashes, which will be
+    /// read: the worker's core has them all, and is asked for each. Jobs are most often taken in their
+    /// order.
     #[inline(always)]
     fn fetch_behind(&self, index: usize) {
         if let Some(Slot(Some(later))) = self.lines.get(index + FETCHED_BEHIND) {
             fetch_to_write(later);
             let tokens = later.tokens.as_slice().as_ptr();
             fetch_to_write(tokens.wrapping_byte_sub(BEFORE_TOKENS));
+            fetch_start(&later.plhs, Hints::default());
         }
     }
 }
@@ -159,8 +161,9 @@ impl Jobs {
 /// as another core's caches are away. By trying.
 const READ_AHEAD: usize = 12;
 
-/// How many behind the job that is taken: more miss more at the start of a group. By trying.
-const FETCHED_BEHIND: usize = 4;
+/// How far behind the job that is taken lies the one that is fetched: the first ones of a group are not. By
+/// trying.
+const FETCHED_BEHIND: usize = 2;
 
 /// How many bytes before tokens that which is written when they are freed begins: the counts of those who
 /// share them, or what the allocator notes.
