@@ -316,7 +316,7 @@ fn at_saturation(quick: bool) {
             }
         };
         let mut admitted_written = || {
-            let written = shared.iter().cycle().take(count).map(|prompt| write(prompt));
+            let written = shared.iter().cycle().take(count).map(write);
             submit(&mut written.map(OwnedRequest::new), true, true);
         };
         let mut ways: [(&str, &mut dyn FnMut()); 8] = [
