@@ -8,7 +8,7 @@ use super::job::{Job, Jobs, Outcome};
 use crate::engine::PlannedRequest;
 
 /// How many requests make a group at the most. As long as one ticket of a group is there, so is the
-/// record of all: some hundred bytes a request.
+/// record of all: up to a hundred bytes a request.
 pub(super) const LARGEST_GROUP: usize = 64;
 
 /// Requests with one place for their answers. However a group ends, its tickets are answered.

@@ -212,8 +212,9 @@ impl Job {
 #[cfg(all(test, not(kvhash_loom)))]
 mod tests {
     use super::*;
+    use crate::digest::BlockHash;
     use crate::engine::{Columns, Engine};
-    use crate::request::MmRun;
+    use crate::request::{MmRun, Request};
 
     #[test]
     fn each_job_has_its_own_parts_whoever_was_taken_before() {
@@ -224,6 +225,7 @@ mod tests {
             1 => plain(i).salt(i.to_string()),
             3 => plain(i).mm_runs([run(i)]),
             4 => plain(i).block_size(i as u32).max_blocks(2),
+            5 => plain(i).resume(PositionalLineageHash::root(BlockHash(i as u64))),
             6 => OwnedRequest::shared(tokens(i).into()).lora_name(i.to_string()),
             _ => plain(i),
         };
@@ -243,7 +245,15 @@ mod tests {
             assert_eq!(planned.len(), left.len());
             for (planned, &i) in planned.iter().zip(&left) {
                 assert_eq!(planned.tokens, tokens(i));
-                assert_eq!(planned.needs_terms, i % 8 == 3);
+                let request = request(i);
+                match &planned.aside {
+                    None => assert_eq!(request.as_request(), Request::new(planned.tokens)),
+                    Some(Aside { terms, kept }) => {
+                        assert_eq!(terms.request(planned.tokens), request.as_request());
+                        assert_eq!(kept.is_some(), columns == Columns::BLOCK_HASHES);
+                    }
+                }
+                assert_eq!(planned.needs_terms, matches!(i % 8, 3 | 5));
                 let (Plan { salt_hash, shape, tail, .. }, lineage) = (planned.plan, lineage(i));
                 let blocks = lineage.plhs().len();
                 assert_eq!((planned.rows.len(), shape.blocks()), (blocks, blocks));
