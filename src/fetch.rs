@@ -29,16 +29,20 @@ pub(crate) fn fetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the line at an address to be brought into the first-level cache to be written. A hint,
-/// as [`fetch`]; 64-bit CPUs that do not know it pass over it.
+/// Asks for the line at an address to be brought into the first-level cache to be written. A hint:
+/// it reads and writes nothing and cannot fault, whatever the address.
+///
+/// # Safety
+///
+/// On x86-64 the CPU has `prefetchw`, as all do that have AVX-512.
 #[inline(always)]
-pub(crate) fn fetch_to_write<T>(address: *const T) {
-    // SAFETY: it reads and writes nothing and cannot fault, whatever the address.
+pub(crate) unsafe fn fetch_to_write<T>(address: *const T) {
+    // SAFETY: the caller's promise.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags));
     }
-    // SAFETY: see above.
+    // SAFETY: all CPUs have it; see above.
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     unsafe {
         std::arch::asm!(
@@ -48,6 +52,20 @@ pub(crate) fn fetch_to_write<T>(address: *const T) {
         );
     }
     let _ = address;
+}
+
+/// [`fetch_to_write`], where the CPU has it.
+#[inline(always)]
+pub(crate) fn fetch_to_write_if_known<T>(address: *const T) {
+    // Intel's CPUs have had both since Broadwell. AMD's had `prefetchw` long before.
+    #[cfg(target_arch = "x86_64")]
+    let is_known = std::arch::is_x86_feature_detected!("adx");
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_known = true;
+    if is_known {
+        // SAFETY: it has.
+        unsafe { fetch_to_write(address) }
+    }
 }
 
 /// Whether kernels ask for lines ahead of what they read. Those of AVX2 and AVX-512 are compiled both

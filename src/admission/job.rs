@@ -5,7 +5,7 @@ use std::mem;
 use super::{Answer, TicketError};
 use crate::digest::SaltHash;
 use crate::engine::{Aside, PlannedRequest};
-use crate::fetch::{Hints, fetch, fetch_start, fetch_to_write};
+use crate::fetch::{Hints, fetch, fetch_start, fetch_to_write_if_known};
 use crate::lineages::OwnedLineage;
 use crate::owned_request::{OwnedRequest, Tokens};
 use crate::plan::{Plan, Shape};
@@ -22,7 +22,7 @@ pub(super) struct Job {
     aside: Aside,
 }
 
-/// What of a job a worker reads: one [cache line](Slot), since each comes from another core.
+/// What of most jobs is all that a worker reads: one [cache line](Slot), since each comes from another core.
 struct Line {
     tokens: Tokens,
     plhs: Vec<PositionalLineageHash>,
@@ -78,8 +78,9 @@ impl Line {
 #[derive(Default)]
 pub(super) struct Jobs {
     lines: Vec<Slot>,
-    /// By index, up to the highest one that has something aside. They stay in the caches of those who
-    /// submit and take answers.
+    /// By index, up to the highest one that has something aside. Most stay in the caches of those who
+    /// submit and take answers: a worker reads one where runs, a parent or block hashes are in it, or where
+    /// a batch is hashed on more threads.
     asides: Vec<Aside>,
 }
 
@@ -101,12 +102,13 @@ impl Jobs {
 
     #[inline(always)]
     pub(super) fn push(&mut self, Job { line, aside }: Job) {
-        // Where there is nothing, nothing is made.
+        self.lines.push(Slot(Some(line)));
+        // Where there is nothing, nothing is made; where there is, room for as many as there may be lines.
         if !aside.is_nothing() {
-            self.asides.resize_with(self.lines.len(), Aside::default);
+            self.asides.reserve_exact(self.lines.capacity() - self.asides.len());
+            self.asides.resize_with(self.lines.len() - 1, Aside::default);
             self.asides.push(aside);
         }
-        self.lines.push(Slot(Some(line)));
     }
 
     /// The job at an index, unless it was taken.
@@ -149,9 +151,9 @@ impl Jobs {
     #[inline(always)]
     fn fetch_behind(&self, index: usize) {
         if let Some(Slot(Some(later))) = self.lines.get(index + FETCHED_BEHIND) {
-            fetch_to_write(later);
+            fetch_to_write_if_known(later);
             let tokens = later.tokens.as_slice().as_ptr();
-            fetch_to_write(tokens.wrapping_byte_sub(BEFORE_TOKENS));
+            fetch_to_write_if_known(tokens.wrapping_byte_sub(BEFORE_TOKENS));
             fetch_start(&later.plhs, Hints::default());
         }
     }
@@ -215,6 +217,22 @@ mod tests {
     use crate::digest::BlockHash;
     use crate::engine::{Columns, Engine};
     use crate::request::{MmRun, Request};
+
+    #[test]
+    fn there_is_no_more_room_aside_than_for_lines() {
+        for salted in [0, 1, 40, 63] {
+            let mut jobs = Jobs::with_room(64);
+            for i in 0..64 {
+                let request = OwnedRequest::new([1]);
+                let request = if i == salted { request.salt("a") } else { request };
+                jobs.push(Job::new(request, OwnedLineage::empty()));
+            }
+            assert_eq!((jobs.asides.len(), jobs.asides.capacity()), (salted + 1, 64));
+        }
+        let mut jobs = Jobs::with_room(64);
+        jobs.push(Job::numbered(1));
+        assert_eq!(jobs.asides.capacity(), 0);
+    }
 
     #[test]
     fn each_job_has_its_own_parts_whoever_was_taken_before() {

@@ -19,7 +19,7 @@ use crate::error::RequestError;
 /// It can be waited for, with and without a deadline, asked, and awaited under any async runtime.
 /// Dropped, it cancels the request if that has not begun: a worker that comes to it frees it. The
 /// request is otherwise freed when its answer is taken, or when it has been hashed for nobody. A ticket
-/// that is kept, even after its answer is there, keeps the record of a group of up to 64: up to 6 KB.
+/// that is kept, even after its answer is there, keeps the record of a group of up to 64: up to 7 KB.
 #[must_use = "a ticket that is dropped cancels its request"]
 pub struct Ticket {
     /// Where its answer will be; what it is answered with where there is no such place.

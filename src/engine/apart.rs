@@ -24,7 +24,8 @@ pub(crate) struct PlannedRequest<'a> {
     pub(crate) tokens: &'a [u32],
     pub(crate) plan: Plan,
     pub(crate) rows: &'a mut [PositionalLineageHash],
-    /// Read only where it is needed, since it may be far away. `None` where there is nothing in it.
+    /// Maybe `None` where there is nothing in it. It may be far away: on one thread it is read only for terms
+    /// that are needed and for block hashes.
     pub(crate) aside: Option<&'a mut Aside>,
     /// Whether the terms say more than the plan does.
     pub(crate) needs_terms: bool,

@@ -108,7 +108,10 @@ pub(super) fn walk_eight<
     let mut chain = Chain::new(lanes);
     let rows = rows_of(lanes, count);
     for rows in rows {
-        (0..ROWS_AHEAD).step_by(LINE_ROWS).for_each(|row| fetch_to_write(rows.wrapping_add(row)));
+        for row in (0..ROWS_AHEAD).step_by(LINE_ROWS) {
+            // SAFETY: the CPU has AVX-512.
+            unsafe { fetch_to_write(rows.wrapping_add(row)) };
+        }
     }
     let mut streams = Streams::take(lanes, count, len);
     // Towards their ends the streams are fetched on in the ones that come next.
@@ -150,7 +153,8 @@ fn fetch_rows(rows: &[*mut __m128i; LANES], row: usize) {
     const LANES_AT_ONCE: usize = LANES / LINE_ROWS;
     let first = row % LINE_ROWS * LANES_AT_ONCE;
     for rows in &rows[first..first + LANES_AT_ONCE] {
-        fetch_to_write(rows.wrapping_add(row + ROWS_AHEAD));
+        // SAFETY: the CPU has AVX-512.
+        unsafe { fetch_to_write(rows.wrapping_add(row + ROWS_AHEAD)) };
     }
 }
 
