@@ -43,6 +43,7 @@ pub(super) struct Ended {
 impl Ended {
     /// The job at an index, which its ticket alone takes.
     fn take(&mut self, index: usize) -> EndedJob {
+        self.jobs.fetch_behind(index);
         let job = self.jobs.take(index).expect("a job that its ticket takes once");
         EndedJob { job, outcome: self.outcome }
     }

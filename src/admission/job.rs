@@ -114,7 +114,6 @@ impl Jobs {
     /// The job at an index, unless it was taken.
     #[inline(always)]
     pub(super) fn take(&mut self, index: usize) -> Option<Job> {
-        self.fetch_behind(index);
         let line = self.lines[index].0.take()?;
         let aside = self.asides.get_mut(index).map(mem::take).unwrap_or_default();
         Some(Job { line, aside })
@@ -149,7 +148,7 @@ impl Jobs {
     /// read: the worker's core has them all, and is asked for each. Jobs are most often taken in their
     /// order.
     #[inline(always)]
-    fn fetch_behind(&self, index: usize) {
+    pub(super) fn fetch_behind(&self, index: usize) {
         if let Some(Slot(Some(later))) = self.lines.get(index + FETCHED_BEHIND) {
             fetch_to_write_if_known(later);
             let tokens = later.tokens.as_slice().as_ptr();
