@@ -3,7 +3,8 @@
 //! Any number of threads [`submit`](Admission::submit) requests, without waiting, and get a
 //! [`Ticket`] for each. Workers take whatever has come in the meantime and hash it as one batch.
 //! There is no timer: while nothing is under way a request is begun at once, and the more there
-//! is to do, the larger the batches are.
+//! is to do, the larger the batches are. (As long as requests come within a microsecond of each other, a
+//! worker leaves them that long to be more: a few at a time cost whoever submits more than they save.)
 //!
 //! Every request that was accepted is answered exactly once: with its hashes, with its error, or
 //! with the reason that there are none. The queue is bounded; what does not fit is given back. Wakers

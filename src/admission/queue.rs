@@ -91,6 +91,11 @@ impl Queue {
         self.len() == 0 && !self.is_closed.load(Ordering::Relaxed)
     }
 
+    /// Whether there are as many jobs as a group has, or as there may be.
+    pub(super) fn has_full_group(&self) -> bool {
+        self.len() >= self.largest_group.min(self.capacity)
+    }
+
     /// Whether a worker sleeps.
     pub(super) fn has_sleepers(&self) -> bool {
         self.has_sleepers.load(Ordering::Relaxed)
