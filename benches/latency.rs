@@ -233,7 +233,7 @@ fn by_rate(quick: bool) {
 /// One thread submits requests as fast as it can, some batches under way at any time, and takes their
 /// answers: beside batches of the same size, which are hashed on the CPU that the worker has otherwise. (A
 /// virtual CPU whose core has something else to do, too, takes half as long again, for seconds: two of
-/// them are not compared.)
+/// them are not compared.) In % of the shortest times, and the median of those of one repetition each.
 fn at_saturation(quick: bool) {
     /// Tokens of all prompts together: what the last-level cache holds.
     const TOGETHER: usize = 1 << 20;
@@ -248,11 +248,14 @@ fn at_saturation(quick: bool) {
         |cpu: usize| cpus.len() < 2 || core_affinity::set_for_current(cpus[cpus.len() - 1 - cpu]);
     let (hashing, submitting) = (0, 1);
 
-    println!("\n| tokens a request | batches under way | way | ns a request | inline, % of it |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "\n| tokens a request | batches under way | way | ns a request | inline, % of it | median |"
+    );
+    println!("|---|---|---|---|---|---|");
     let text = |name, tokens| Shape::text(name, TOGETHER / tokens, tokens, 16);
     let shapes = [
         Shape::ragged("Azure code", 512, 16),
+        text("128", 128),
         text("512", 512),
         text("1024", 1024),
         text("2048", 2048),
@@ -340,28 +343,34 @@ fn at_saturation(quick: bool) {
             ("prompts written first: inline", &mut inline_written),
             ("prompts written first: admission, lineages handed on", &mut admitted_written),
         ];
-        let mut shortest = [Duration::MAX; 8];
-        for _ in 0..repetitions {
-            for ((way, run), shortest) in ways.iter_mut().zip(&mut shortest) {
-                assert!(stay_on(if way.ends_with("inline") { hashing } else { submitting }));
-                let share = |prompt| OwnedRequest::shared(Arc::clone(prompt));
-                *ready.borrow_mut() = shared.iter().cycle().take(count).map(share).collect();
-                let start = Instant::now();
-                run();
-                *shortest = start.elapsed().min(*shortest);
-            }
-        }
-        let times = shortest.map(|time| time.as_nanos() as f64 / count as f64);
-        let mut inline = times[0];
-        for ((way, _), time) in ways.iter().zip(times) {
+        // Of each repetition, the time of each way.
+        let times: Vec<[f64; 8]> = (0..repetitions)
+            .map(|_| {
+                ways.each_mut().map(|(way, run)| {
+                    assert!(stay_on(if way.ends_with("inline") { hashing } else { submitting }));
+                    let share = |prompt| OwnedRequest::shared(Arc::clone(prompt));
+                    *ready.borrow_mut() = shared.iter().cycle().take(count).map(share).collect();
+                    let start = Instant::now();
+                    run();
+                    start.elapsed().as_nanos() as f64 / count as f64
+                })
+            })
+            .collect();
+        let sorted = |numbers: &dyn Fn(&[f64; 8]) -> f64| {
+            let mut numbers: Vec<f64> = times.iter().map(numbers).collect();
+            numbers.sort_unstable_by(f64::total_cmp);
+            numbers
+        };
+        let shortest = |way: usize| sorted(&|times| times[way])[0];
+        let mut inline = 0;
+        for (i, (way, _)) in ways.iter().enumerate() {
             if way.ends_with("inline") {
-                inline = time;
+                inline = i;
             }
-            println!(
-                "| {} | {batches} | {way} | {time:.0} | {:.0} |",
-                shape.name,
-                100.0 * inline / time
-            );
+            let (name, time) = (shape.name, shortest(i));
+            let percent = 100.0 * shortest(inline) / time;
+            let median = sorted(&|times| 100.0 * times[inline] / times[i])[repetitions / 2];
+            println!("| {name} | {batches} | {way} | {time:.0} | {percent:.0} | {median:.0} |");
         }
     }
 }
