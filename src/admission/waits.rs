@@ -172,6 +172,16 @@ mod tests {
             waits.take_full(&queue_of_two, &mut batch);
             assert_eq!((batch.drain(..).len(), waits.last_was_short), (groups, was_short));
         }
+        // What comes soon is given time to be more, unless something came between.
+        let (queue_of_nine, mut waits) = (Queue::new(9, 4), Waits::default());
+        assert!((0..10_000).any(|_| {
+            push(&queue_of_nine);
+            assert_eq!(next(&mut waits, &queue_of_nine), 1);
+            waits.as_they_are == TAKEN_AS_THEY_ARE
+        }));
+        let start = Instant::now();
+        while_away(SOON);
+        assert!(start.elapsed() >= SOON);
         // Awake or asleep, it sees the end.
         queue.close();
         for last_was_short in [true, false] {
