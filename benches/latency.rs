@@ -244,12 +244,7 @@ fn at_saturation(quick: bool) {
     /// Batches under way: while one is hashed, those that are done go and others come.
     const UNDER_WAY: [usize; 2] = [2, 4];
 
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
-    // From the last, as everywhere. One alone is not pinned to.
-    let stay_on =
-        |cpu: usize| cpus.len() < 2 || core_affinity::set_for_current(cpus[cpus.len() - 1 - cpu]);
-    let (hashing, submitting) = (0, 1);
-
+    let cpus = Cpus::new();
     println!(
         "\n| tokens a request | batches under way | way | ns a request | inline, % of it | median |"
     );
@@ -276,8 +271,7 @@ fn at_saturation(quick: bool) {
         let batch = prompts.len() * BATCH / TOGETHER;
         let most = batches * batch;
         let engine = engine();
-        // The worker starts where the thread is that starts it, and stays there.
-        assert!(stay_on(hashing));
+        cpus.stay(Part::Hashes);
         let admission =
             Admission::start(self::engine(), options(most).largest_batch(batch)).unwrap();
         check(&prompts[..3], &engine, &admission);
@@ -349,7 +343,7 @@ fn at_saturation(quick: bool) {
         let times: Vec<[f64; 8]> = (0..repetitions)
             .map(|_| {
                 ways.each_mut().map(|(way, run)| {
-                    assert!(stay_on(if way.ends_with("inline") { hashing } else { submitting }));
+                    cpus.stay(if way.ends_with("inline") { Part::Hashes } else { Part::Submits });
                     let share = |prompt| OwnedRequest::shared(Arc::clone(prompt));
                     *ready.borrow_mut() = shared.iter().cycle().take(count).map(share).collect();
                     let start = Instant::now();
@@ -358,21 +352,59 @@ fn at_saturation(quick: bool) {
                 })
             })
             .collect();
-        let sorted = |numbers: &dyn Fn(&[f64; 8]) -> f64| {
-            let mut numbers: Vec<f64> = times.iter().map(numbers).collect();
-            numbers.sort_unstable_by(f64::total_cmp);
-            numbers
-        };
-        let shortest = |way: usize| sorted(&|times| times[way])[0];
-        let mut inline = 0;
-        for (i, (way, _)) in ways.iter().enumerate() {
-            if way.ends_with("inline") {
-                inline = i;
-            }
-            let (name, time) = (shape.name, shortest(i));
-            let percent = 100.0 * shortest(inline) / time;
-            let median = sorted(&|times| 100.0 * times[inline] / times[i])[repetitions / 2];
-            println!("| {name} | {batches} | {way} | {time:.0} | {percent:.0} | {median:.0} |");
+        print_beside_inline(shape.name, batches, ways.map(|(way, _)| way), &times);
+    }
+}
+
+/// What a thread does on a CPU of its own.
+#[derive(Clone, Copy)]
+enum Part {
+    Submits,
+    Hashes,
+}
+
+/// The CPUs that threads are kept on, if there are two.
+struct Cpus(Vec<core_affinity::CoreId>);
+
+impl Cpus {
+    fn new() -> Self {
+        Self(core_affinity::get_core_ids().unwrap_or_default())
+    }
+
+    /// Keeps the calling thread, and those that it starts, where its part is done.
+    fn stay(&self, part: Part) {
+        if let [.., submits, hashes] = self.0[..] {
+            let cpu = match part {
+                Part::Submits => submits,
+                Part::Hashes => hashes,
+            };
+            assert!(core_affinity::set_for_current(cpu));
         }
+    }
+}
+
+/// Prints each way's shortest time, and in % of it that of the last one before that is inline: of the
+/// shortest times, and the median of all repetitions. `times` has one of each way for every repetition.
+fn print_beside_inline<const N: usize>(
+    shape: &str,
+    batches: usize,
+    ways: [&str; N],
+    times: &[[f64; N]],
+) {
+    let sorted = |number: &dyn Fn(&[f64; N]) -> f64| {
+        let mut numbers: Vec<f64> = times.iter().map(number).collect();
+        numbers.sort_unstable_by(f64::total_cmp);
+        numbers
+    };
+    let shortest = |way: usize| sorted(&|times| times[way])[0];
+    let mut inline = 0;
+    for (i, way) in ways.into_iter().enumerate() {
+        if way.ends_with("inline") {
+            inline = i;
+        }
+        let time = shortest(i);
+        let percent = 100.0 * shortest(inline) / time;
+        let median = sorted(&|times| 100.0 * times[inline] / times[i])[times.len() / 2];
+        println!("| {shape} | {batches} | {way} | {time:.0} | {percent:.0} | {median:.0} |");
     }
 }
